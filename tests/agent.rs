@@ -1,5 +1,5 @@
-//! A guest that carries the agent, recorded from outside by the program: `agent/examples/process.rs`, which is a
-//! unikernel as a Linux process, over TCP and a Unix socket.
+//! A guest with the agent, recorded from outside by the program. The guest is `agent/examples/process.rs`, a
+//! unikernel that runs as a Linux process; it is reached over TCP and a Unix socket.
 
 mod wire;
 
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The guest with frame pointers, for a target of Rust, by this machine's linker or another.
+/// Builds the guest with frame pointers for a target of Rust, with this machine's linker or another.
 fn build(more: &[&str], linker: Option<&str>) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = root.join("target/agent");
@@ -44,14 +44,14 @@ fn image() -> &'static Path {
     IMAGE.get_or_init(|| build(&[], None).join("release/examples/process"))
 }
 
-/// Guests take turns: shares of one that waits for a processor more than it runs say little.
+/// Only one guest runs at a time: the shares of a guest that mostly waits for a processor show little.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// A guest that runs, until this is dropped.
+/// A guest that runs until this is dropped.
 struct Guest {
     _turn: MutexGuard<'static, ()>,
     child: Child,
-    /// How the recorder calls it.
+    /// The guest as a target of the recorder.
     target: String,
     work: Arc<AtomicU64>,
     is_sampling: Arc<AtomicBool>,
@@ -124,7 +124,7 @@ impl Guest {
         self.folder.path().join("run.uprof")
     }
 
-    /// Stacks with their counts, of one vCPU.
+    /// Stacks of one vCPU, with their counts.
     fn stacks(&self, vcpu: u32) -> BTreeMap<String, u64> {
         let output = kit::uniprof()
             .args(["export", "-f", "folded", "--vcpu", &vcpu.to_string()])
@@ -137,7 +137,7 @@ impl Guest {
             .collect()
     }
 
-    /// Whether its work goes on.
+    /// Whether the guest is still working.
     fn works(&self) -> bool {
         let before = self.work.load(Ordering::SeqCst);
         soon(|| self.work.load(Ordering::SeqCst) > before)
@@ -174,7 +174,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A guest that stops its timer: it says that it has a thousand interrupts a second, and has nine.
+/// A guest that stops its timer: it claims a thousand interrupts a second, but has nine.
 #[test]
 fn a_guest_whose_timer_seldom_interrupts_is_reported() {
     let guest = Guest::run(Command::new(image()), false, 1, &["9"]);
@@ -185,7 +185,7 @@ fn a_guest_whose_timer_seldom_interrupts_is_reported() {
     assert!(is_told && said.contains("agent/README.md"), "{said}");
 }
 
-/// The names of the functions that have known shares.
+/// The functions whose shares are known.
 const FUNCTIONS: [&str; 3] = ["process::alpha", "process::beta", "process::gamma"];
 
 fn check_shares(guest: &Guest, vcpu: u32, truth: [f64; 3]) {
@@ -202,7 +202,7 @@ fn check_shares(guest: &Guest, vcpu: u32, truth: [f64; 3]) {
         let count: u64 = stacks.keys().filter(has).map(|stack| stacks[stack]).sum();
         let share = 100.0 * count as f64 / total as f64;
         println!("vCPU {vcpu}: {function} has {share:.1} % of {total}, the truth is {truth} %");
-        // Where there are too few samples for 3 points to mean anything, standard errors count.
+        // If there are too few samples for 3 percentage points to be significant, standard errors count.
         let error = (truth * (100.0 - truth) / total as f64).sqrt();
         assert!(
             (share - truth).abs() <= f64::max(3.0, 4.0 * error),
@@ -218,7 +218,7 @@ fn shares_and_stacks_of_one_vcpu_over_tcp() {
     assert!(output.status.success(), "{}", said(&output));
     check_shares(&guest, 0, [50.0, 30.0, 20.0]);
 
-    // Without the image the recording has its build-id, by which a report finds it.
+    // Without the image, the recording has its build-id, by which a report finds it.
     let output = guest.record(&["-d", "1s"]);
     assert!(output.status.success(), "{}", said(&output));
     let bytes = std::fs::read(image()).unwrap();
@@ -238,7 +238,7 @@ fn shares_and_stacks_of_one_vcpu_over_tcp() {
     assert!(guest.works() && soon(|| !guest.is_sampling.load(Ordering::SeqCst)));
 }
 
-/// Without frame pointers to follow: the report unwinds bytes of the stack.
+/// Without frame pointers, the report unwinds the recorded stack bytes.
 #[test]
 fn shares_and_stacks_of_two_vcpus_by_stack_bytes_over_a_unix_socket() {
     let guest = Guest::start(false, 2);
@@ -278,7 +278,7 @@ fn a_hundred_recorders_killed_at_random_moments() {
     let mut random = fastrand::Rng::with_seed(seed);
     let is_sampling = || guest.is_sampling.load(Ordering::SeqCst);
     for turn in 0..100 {
-        // A third of them are killed while they take samples.
+        // A third of the recorders are killed while they take samples.
         let waits = turn % 3 == 0;
         assert!(
             !waits || soon(|| !is_sampling()),
@@ -323,7 +323,7 @@ fn a_thousand_clients_attach_and_leave_in_every_way() {
             _ => std::io::Write::write_all(&mut stream, b"uA\x04\0\x08").unwrap(),
         }
         drop(stream);
-        // The agent sees the end of one before it takes the next.
+        // The agent has to see the end of one connection before it accepts the next.
         let is_still_taken = || {
             let mut stream = guest.connect();
             wire::say(&mut stream, wire::ATTACH, &wire::attach(0)).unwrap();

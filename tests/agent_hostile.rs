@@ -1,4 +1,5 @@
-//! Agents that lie, babble, fall silent or die: what is sound is kept, what is wrong is named, in bounded time.
+//! Agents that lie, send garbage, fall silent or die: sound samples are kept, errors are reported, and both
+//! in bounded time.
 
 mod wire;
 
@@ -6,7 +7,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
-/// What an agent of one vCPU says, with a clock of a tick a nanosecond.
+/// The hello of an agent with one vCPU, whose clock has one tick a nanosecond.
 fn hello(nonce: u64) -> Vec<u8> {
     let mut hello = Vec::from(nonce.to_le_bytes());
     hello.extend([1, 0, 0, 0, 1, 0, 0, 0]);
@@ -29,14 +30,14 @@ fn sample(vcpu: u32, ticks: u64) -> Vec<u8> {
     sample
 }
 
-/// The fake guest's clock.
+/// The clock of the fake guest.
 fn now() -> u64 {
     let passed = std::time::UNIX_EPOCH.elapsed().unwrap();
     passed.as_nanos() as u64
 }
 
-/// Answers the attach with `change`d words, pings as they come, and after start does what `then` says, which gets the
-/// number of the ping for each call.
+/// Answers the attach with the words of the hello as `change` alters them, and answers pings. After the
+/// start, it sends what `then` returns, which is called with the number of each ping.
 fn converse(
     mut stream: UnixStream,
     change: impl Fn(&mut Vec<u8>),
@@ -70,7 +71,7 @@ fn converse(
     }
 }
 
-/// Records for two seconds what `agent` makes of its first connection. Returns status and messages.
+/// Records for two seconds; `agent` handles the first connection. Returns status and messages.
 fn record(agent: impl FnOnce(UnixStream) + Send + 'static) -> (i32, String) {
     record_for("2s", agent)
 }
@@ -96,7 +97,7 @@ fn record_for(duration: &str, agent: impl FnOnce(UnixStream) + Send + 'static) -
     (output.status.code().unwrap(), said)
 }
 
-/// What it says and that it ends with this status.
+/// Asserts the message, and the exit status.
 #[track_caller]
 fn expect(result: &(i32, String), status: i32, words: &[&str]) {
     let (found, said) = result;
@@ -203,7 +204,7 @@ fn a_flood_of_samples_is_cut() {
 
 #[test]
 fn who_dies_in_the_middle_or_falls_silent_is_told() {
-    // Longer than the guest lives, however busy the machine is.
+    // The limit is longer than the guest lives, however busy the machine is.
     let dies = record_for("60s", |stream| {
         let _ = converse(stream, nothing, true, |stream, turn| {
             wire::say(stream, wire::SAMPLE, &sample(0, now()))?;
@@ -230,7 +231,7 @@ fn an_agent_that_falls_silent_is_given_up_after_ten_seconds() {
         let _ = converse(stream, nothing, true, |stream, turn| {
             wire::say(stream, wire::SAMPLE, &sample(0, now()))?;
             if turn == 3 {
-                // Until the recorder has gone, however busy the machine is.
+                // Stays until the recorder has gone, however busy the machine is.
                 let _ = stream.read_to_end(&mut Vec::new());
             }
             Ok(turn < 3)

@@ -1,4 +1,5 @@
-//! The tables of docs/agent-protocol.md are what the sources of both sides have; neither side knows the other.
+//! The tables of docs/agent-protocol.md agree with the sources of both sides. Neither side depends on the
+//! other.
 
 use std::path::Path;
 
@@ -6,7 +7,7 @@ fn source(path: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
 }
 
-/// Rows of the table below this heading, by their cells.
+/// The rows of the table below this heading, as cells.
 fn rows(page: &str, heading: &str) -> Vec<Vec<String>> {
     let (_, section) = page.split_once(heading).unwrap();
     let section = section.split("\n#").next().unwrap();
@@ -50,7 +51,7 @@ fn both_sides_have_the_kinds_of_the_page() {
     }
 }
 
-/// That each field begins where the one before ends, so that the page can be followed.
+/// Each field begins where the previous one ends, so that the page is complete.
 #[test]
 fn the_offsets_of_the_page_have_no_holes() {
     let page = source("docs/agent-protocol.md");

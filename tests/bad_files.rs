@@ -1,8 +1,8 @@
-//! Damaged and hostile files (corpus/bad/): each has the message that `uniprof recover` must give,
-//! and no subcommand may do worse than say what is wrong.
+//! Damaged and hostile files (corpus/bad/). `uniprof recover` must give the recorded message for each, and no
+//! other subcommand may do worse than report the damage.
 //!
-//! `UNIPROF_BLESS=1 cargo test --test bad_files` writes the files and messages anew; files named
-//! `found-…` were found by fuzzing and are kept as they are.
+//! `UNIPROF_BLESS=1 cargo test --test bad_files` writes the files and messages anew. Files named `found-…`
+//! were found by fuzzing and are kept as they are.
 #![cfg(feature = "report")]
 
 #[allow(dead_code)]
@@ -26,13 +26,13 @@ fn is_blessing() -> bool {
     std::env::var_os("UNIPROF_BLESS").is_some()
 }
 
-/// Runs a subcommand on a file that stands in the current folder.
+/// Runs a subcommand on a file in the current folder.
 fn uniprof<W: AsRef<OsStr>>(folder: &Path, args: &[W]) -> Output {
     let mut command = kit::uniprof();
     command.current_dir(folder).args(args).output().unwrap()
 }
 
-/// A sound recording, and where its blocks are.
+/// A sound recording, and the positions of its blocks.
 struct Sound {
     bytes: Vec<u8>,
     places: Vec<std::ops::Range<usize>>,
@@ -55,14 +55,14 @@ impl Sound {
         Sound { bytes, places }
     }
 
-    /// With one byte changed.
+    /// A copy with one byte changed.
     fn flipped(&self, at: usize) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
         bytes[at] ^= 0x10;
         bytes
     }
 
-    /// With the header of block `number` changed, and its checksum right again.
+    /// A copy with a changed header of block `number`, whose checksum is corrected.
     fn with_header(&self, number: usize, change: impl FnOnce(&mut BlockHeader)) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
         let place = &mut bytes[self.places[number].start..][..BlockHeader::BYTES];
@@ -78,10 +78,10 @@ impl Sound {
     }
 }
 
-/// Number of the first block of samples in the small recording.
+/// Number of the first block of samples in the small recording, from 0.
 const SAMPLES: usize = 3;
 
-/// The files: name and bytes.
+/// The files, as name and bytes.
 fn files() -> Vec<(&'static str, Vec<u8>)> {
     let sound = Sound::new();
     let bytes = &sound.bytes;
@@ -146,7 +146,7 @@ fn files() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// What a transfer in text mode does.
+/// Converts line ends, as a transfer in text mode does.
 fn convert_line_ends(bytes: &[u8]) -> Vec<u8> {
     let mut converted = bytes.to_vec();
     let mut at = 0;
@@ -212,7 +212,7 @@ fn check(golden: &Path, found: &str) {
     );
 }
 
-/// What was recovered must be a sound recording; what failed must leave nothing behind.
+/// A recovered file must be a sound recording. A failure must leave no file behind.
 fn check_recovered(folder: &Path, status: i32) {
     let new = folder.join("new.uprof");
     assert_eq!(new.exists(), status < 2);
@@ -230,7 +230,7 @@ fn check_recovered(folder: &Path, status: i32) {
     );
 }
 
-/// Other subcommands end with a status of ours and a message, never with a panic.
+/// Other subcommands end with one of uniprof's statuses and a message, never with a panic.
 fn check_others(folder: &Path, path: &Path) {
     let scratch = tempfile::tempdir().unwrap();
     let out = scratch.path().join("out");

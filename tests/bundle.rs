@@ -1,11 +1,11 @@
-//! Bundles, end to end: a program without frame pointers is recorded with raw stacks; its bundle,
-//! moved to where no image is in reach, gives the same bytes as the recording with the images; and
-//! redacted it holds none of what it promises to remove.
+//! Bundles, end to end. A program without frame pointers is recorded with raw stacks. Its bundle is moved to
+//! a folder from which no image can be found, and must give the same bytes as the recording with its images.
+//! The redacted bundle must contain nothing that redaction promises to remove.
 
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Calls that a frame-pointer chain can't follow, and a secret on the stack.
+/// Calls that a chain of frame pointers can't follow, and a secret on the stack.
 const SOURCE: &str = r#"
 #include <string.h>
 static volatile unsigned long sink;
@@ -51,7 +51,7 @@ fn uniprof(folder: &Path, words: &[&str]) -> Output {
     output
 }
 
-/// The program in a folder with a telling name, recorded; `None` if that can't be done here.
+/// Records the program in a folder whose name must not show; `None` if this machine doesn't allow it.
 fn record(folder: &Path) -> Option<()> {
     let home = folder.join("home-of-bob");
     std::fs::create_dir(&home).unwrap();
@@ -101,8 +101,8 @@ fn record(folder: &Path) -> Option<()> {
     Some(())
 }
 
-/// What `go tool pprof` reads in an export, without the lines on which functions begin: a bundle has no place
-/// for them. `None` if there is no go here.
+/// What `go tool pprof` reads in an export, without the start lines of functions, which a bundle can't store.
+/// `None` if this machine has no go.
 fn pprof(folder: &Path, flags: &[&str]) -> Option<String> {
     let words = [
         "export",
@@ -140,7 +140,7 @@ fn a_bundle_far_from_its_images_gives_the_same_bytes() {
     for name in ["leaf", "inlined", "middle", "outer", "main"] {
         assert!(tree.contains(name), "no {name} in {tree}");
     }
-    // The same name, so that nothing but the place differs.
+    // The file has the same name, so that only the folder differs.
     let far = folder.join("far");
     std::fs::create_dir(&far).unwrap();
     std::fs::rename(folder.join("far.uprof"), far.join("run.uprof")).unwrap();
@@ -193,7 +193,7 @@ fn a_redacted_bundle_holds_nothing_that_it_promises_to_remove() {
     let mut text = String::from_utf8_lossy(&bytes).into_owned();
     let dumped = String::from_utf8(uniprof(folder, &["dump", "public.uprof"]).stdout).unwrap();
     text.push_str(&dumped);
-    // By its place: a short name may stand in compressed bytes by chance.
+    // The line is checked by its position: a short name may occur in compressed bytes by chance.
     let host = dumped.lines().find(|line| line.starts_with("host "));
     assert!(
         host.is_some_and(|host| host.starts_with("host name=\"[redacted]\" ")),

@@ -1,5 +1,6 @@
-//! Stacks of a program that changes between stacks: glibc's contexts, each on a stack of its own, a coroutine that is
-//! made by hand, as Boost's are, and a call on another stack, as OCaml 5 calls C and kernels handlers of interrupts.
+//! Stacks of a program that switches stacks: glibc's contexts, each on its own stack; a hand-written
+//! coroutine, like Boost's; and a call on another stack, as OCaml 5 makes to C and kernels make to interrupt
+//! handlers.
 
 mod compiled;
 
@@ -56,7 +57,7 @@ int main(void) {
 }
 "#;
 
-/// Both with the images at hand and with what the recording has of them.
+/// Checks stacks twice: with the images, and with what the recording embeds of them.
 fn stacks_are_whole(frames: &str, flags: &[&str], is_crossed: bool) {
     if !cfg!(target_arch = "x86_64") {
         println!("skipped: the program is for x86-64");
@@ -69,7 +70,7 @@ fn stacks_are_whole(frames: &str, flags: &[&str], is_crossed: bool) {
     record(folder.path(), flags, &program, &[]);
     for search in [&[][..], &["--no-search"]] {
         let stacks = folded(&folder.path().join("run.uprof"), search);
-        // What a context begins in is libc's matter; there is one such frame, and it has no caller.
+        // The first frame of a context depends on libc. There is only one, and it has no caller.
         let begun: Vec<_> = stacks
             .iter()
             .filter_map(|(stack, count)| Some((stack.split_once(';')?.1.to_owned(), *count)))
@@ -107,7 +108,7 @@ fn by_stack_bytes_and_frame_pointers() {
     stacks_are_whole("-fno-omit-frame-pointer", &[], true);
 }
 
-/// Bytes of the other stack aren't recorded.
+/// Bytes of the other stack aren't recorded, so stacks are cut where it begins.
 #[test]
 fn by_stack_bytes_alone_as_far_as_the_stack_goes() {
     stacks_are_whole("-fomit-frame-pointer", &[], false);

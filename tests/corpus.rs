@@ -1,11 +1,11 @@
-//! Reports of the recordings in corpus/ are the golden ones, byte for byte.
+//! Reports of the recordings in corpus/ equal the goldens, byte for byte.
 //!
 //! `UNIPROF_BLESS=1` writes the goldens anew.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Name of the golden's ending, and the arguments that print it.
+/// The extension of each golden, and the arguments that print it.
 const REPORTS: &[(&str, &[&str])] = &[
     ("top.txt", &["report", "--top"]),
     ("tree.txt", &["report", "--tree"]),
@@ -17,7 +17,7 @@ fn corpus() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus")
 }
 
-/// The same of recordings of calls, which are all in the dump.
+/// The same for recordings of calls. The dump shows every call.
 const TRACES: &[(&str, &[&str])] = &[
     ("dump.txt", &["dump"]),
     ("folded.txt", &["export", "--format", "folded"]),
@@ -32,7 +32,7 @@ fn reports(file: &Path) -> &'static [(&'static str, &'static [&'static str])] {
     if is_trace(file) { TRACES } else { REPORTS }
 }
 
-/// The recordings, in order of name.
+/// The recordings, ordered by name.
 fn recordings() -> Vec<PathBuf> {
     let entries = std::fs::read_dir(corpus()).unwrap();
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -98,10 +98,10 @@ fn reports_are_the_golden_ones() {
     );
 }
 
-/// What a thread count must not change.
+/// The number of threads must not change a report.
 #[test]
 fn reports_do_not_depend_on_the_number_of_threads() {
-    // Too large to be kept, and changed with every word on it.
+    // The page is too large for a golden, and changes with every word in it.
     let page: (&str, &[&str]) = ("html", &["report", "--html=-"]);
     for file in recordings() {
         for (ending, arguments) in REPORTS.iter().chain([&page]) {
@@ -125,7 +125,7 @@ fn with_threads(file: &Path, arguments: &[&str], threads: &str) -> Vec<u8> {
     command.output().unwrap().stdout
 }
 
-/// What was written of a trace when its import was killed is all there.
+/// A trace whose import was killed keeps everything that was written.
 #[test]
 fn calls_survive_a_cut_file_and_its_recovery() {
     let folder = tempfile::tempdir().unwrap();
@@ -137,7 +137,7 @@ fn calls_survive_a_cut_file_and_its_recovery() {
     for file in recordings().into_iter().filter(|file| is_trace(file)) {
         let whole = std::fs::read(&file).unwrap();
         let (cut, out) = (folder.path().join("cut"), folder.path().join("out"));
-        // In the middle of the record of its end.
+        // The file is cut in the middle of the end record.
         std::fs::write(&cut, &whole[..whole.len() - 20]).unwrap();
         let recover = |from: &Path| {
             let mut command = kit::uniprof();

@@ -1,4 +1,4 @@
-//! The README's first command leaves what it promises.
+//! The first command in the README writes the files that it promises.
 
 #[test]
 fn a_recording_a_picture_and_a_table() {
@@ -9,7 +9,7 @@ fn a_recording_a_picture_and_a_table() {
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
-    // On a busy machine samples may be lost, which is told by status 1.
+    // On a busy machine samples may be lost, which is status 1.
     assert!(matches!(output.status.code(), Some(0 | 1)), "{said}");
     let table = String::from_utf8_lossy(&output.stdout);
     assert!(table.contains("uniprof::workload::hash"), "{table}");

@@ -1,5 +1,5 @@
-//! The tables of docs/ name tests, and constants with their values; this sees that there are such, so that
-//! no row outlives what it rests on.
+//! The tables of docs/ name tests, and constants with their values. This test checks that they exist, so that
+//! no row outlives the test or constant that it names.
 
 mod sources;
 
@@ -7,8 +7,8 @@ use sources::{root, sources};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-/// What all sources have: functions, constants and public fields by name, and the values of constants as they are
-/// written there.
+/// All functions, constants and public fields in the sources, by name, and the values of constants as they
+/// are written.
 #[derive(Default)]
 struct Sources {
     names: BTreeSet<String>,
@@ -52,7 +52,7 @@ fn read_sources() -> Sources {
     found
 }
 
-/// The value of what is written with numbers, `*`, `+` and `<<` alone.
+/// The value of an expression of numbers, `*`, `+` and `<<`; `None` for any other.
 fn value(text: &str) -> Option<u64> {
     let by = |sign, join: fn(u64, u64) -> Option<u64>| {
         let (left, right) = text.rsplit_once(sign)?;
@@ -72,7 +72,7 @@ fn value(text: &str) -> Option<u64> {
     text.trim().replace('_', "").parse().ok()
 }
 
-/// How a page may say `value`, which is of bytes, nanoseconds or things.
+/// The forms in which a page may state `value`, which is a number of bytes, nanoseconds or items.
 fn said(value: u64) -> Vec<String> {
     let digits = value.to_string();
     let grouped = digits.as_bytes().rchunks(3).rev();
@@ -93,7 +93,7 @@ fn said(value: u64) -> Vec<String> {
     said
 }
 
-/// Whether `text` has the number `said`, not as a part of another.
+/// Whether `text` has the number `said`, and not as a part of another number.
 fn has_number(text: &str, said: &str) -> bool {
     text.match_indices(said).any(|(at, _)| {
         let is_digit = |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_digit());
@@ -104,7 +104,7 @@ fn has_number(text: &str, said: &str) -> bool {
     })
 }
 
-/// The rows of the tables of `page` whose last column is called `test`, by their cells.
+/// The rows, as cells, of the tables in `page` whose last column is called `test`.
 fn rows(page: &str) -> Vec<Vec<String>> {
     let text = std::fs::read_to_string(root().join(page)).unwrap();
     let mut rows = Vec::new();
@@ -125,7 +125,7 @@ fn rows(page: &str) -> Vec<Vec<String>> {
     rows
 }
 
-/// What stands between backticks; of `Vcpus::MOST` the last part.
+/// The texts between backticks; of `Vcpus::MOST` only the last component.
 fn quoted(cell: &str) -> impl Iterator<Item = &str> {
     let names = cell.split('`').skip(1).step_by(2);
     names.map(|name| name.rsplit("::").next().unwrap_or(name))
@@ -161,7 +161,7 @@ fn tests_and_limits_named_in_a_table_are_there_and_are_what_it_says() {
                 assert!(sources.names.contains(constant), "{row}: no {constant}");
                 let values = sources.values.get(constant).into_iter().flatten();
                 let values: Option<Vec<u64>> = values.map(|text| value(text)).collect();
-                // Of several by that name one is meant.
+                // If several items have this name, the page means one of them.
                 let Some(values) = values.filter(|values| !values.is_empty()) else {
                     continue;
                 };
@@ -180,7 +180,7 @@ fn tests_and_limits_named_in_a_table_are_there_and_are_what_it_says() {
     assert!(compared > 80, "{compared}");
 }
 
-/// The form for issues asks for a redacted bundle; what it says of one is what the program says.
+/// The issue form asks for a redacted bundle. Its description must agree with the program's.
 #[test]
 fn the_issue_form_tells_what_a_redacted_bundle_holds() {
     let form = std::fs::read_to_string(root().join(".github/ISSUE_TEMPLATE/bug.yml")).unwrap();
@@ -198,7 +198,7 @@ fn the_issue_form_tells_what_a_redacted_bundle_holds() {
     let flat = form.split_whitespace().collect::<Vec<_>>().join(" ");
     let (_, told) = flat.split_once("It holds: ").unwrap();
     let (holds, lacks) = told.split_once("It does not hold: ").unwrap();
-    // A word of the program's, and of the form's.
+    // A word of the program, and the corresponding one of the form.
     for (left, word) in [
         ("left: target:", "process ids"),
         ("processors of type", "processor model"),
@@ -240,7 +240,7 @@ fn the_issue_form_tells_what_a_redacted_bundle_holds() {
     }
 }
 
-/// Files and folders of the project, but for what was built.
+/// Files and folders of the project, without build output.
 fn project_files() -> Vec<PathBuf> {
     let (mut open, mut found) = (vec![root().to_owned()], Vec::new());
     while let Some(folder) = open.pop() {
@@ -259,8 +259,8 @@ fn project_files() -> Vec<PathBuf> {
     found
 }
 
-/// Pages name files and folders by all of their paths or by the end of them. In pages for developers everything that
-/// looks like a path is one; others also name paths of other machines.
+/// Pages name files and folders by their whole path or by its end. In pages for developers, everything that
+/// looks like a path is one of the project; other pages also name paths of other machines.
 #[test]
 fn files_that_pages_name_are_there() {
     let all = project_files();
@@ -271,7 +271,7 @@ fn files_that_pages_name_are_there() {
             || page.parent().unwrap().ends_with("docs/decisions");
         let text = std::fs::read_to_string(&page).unwrap();
         for name in text.split('`').skip(1).step_by(2) {
-            // The agent's page names files of others' guests.
+            // The agent's page names files of its users' guests.
             let is_source = name.ends_with(".rs") && !page.ends_with("agent/README.md");
             let is_path = is_source || (is_for_developers && name.contains('/'));
             if !is_path || name.starts_with('/') || name.contains([' ', '{', '*', ':', '(', '\n']) {
@@ -296,7 +296,7 @@ fn the_map_of_the_code_is_short() {
     assert!(words <= 1500, "ARCHITECTURE.md has {words} words");
 }
 
-/// A decision says when it was made, and the index says so, too.
+/// A decision states its date, and the index has the same date.
 #[test]
 fn decisions_are_dated_and_in_the_index() {
     let folder = root().join("docs/decisions");
@@ -318,7 +318,7 @@ fn decisions_are_dated_and_in_the_index() {
     assert_eq!(decisions, index.matches("\n- [").count());
 }
 
-/// The pages that a reader begins with, and those that they lead to.
+/// The pages that a reader starts with, and the pages that they link to.
 fn pages() -> Vec<PathBuf> {
     let others = [
         "README.md",
@@ -377,7 +377,7 @@ fn links_lead_to_files_and_headings_that_are_there() {
     assert!(followed > 40, "{followed}");
 }
 
-/// What GitHub calls a heading in links.
+/// The anchor that GitHub gives a heading.
 fn anchor(heading: &str) -> String {
     let text = heading.trim_start_matches('#').trim().to_lowercase();
     let kept = text.chars().filter_map(|letter| match letter {
@@ -388,7 +388,7 @@ fn anchor(heading: &str) -> String {
     kept.collect()
 }
 
-/// docs/record.md begins with a table of what can be recorded, and each row names what shows it.
+/// docs/record.md begins with a table of what can be recorded. Each row names the test that shows it.
 #[test]
 fn what_can_be_recorded_is_shown_by_something() {
     let page = std::fs::read_to_string(root().join("docs/record.md")).unwrap();
@@ -422,7 +422,7 @@ fn what_can_be_recorded_is_shown_by_something() {
     assert!(rows.len() >= 8, "{rows:?}");
 }
 
-/// With `--help` behind it, a command's flags are read and nothing is done.
+/// With `--help` appended, a command's flags are parsed but nothing is done.
 #[test]
 fn commands_of_the_pages_are_understood() {
     let (mut asked, mut wrong) = (0, Vec::new());

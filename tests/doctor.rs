@@ -1,4 +1,4 @@
-//! `uniprof doctor` without a target, and on processes; guests have theirs in `tests/xen` and `tests/qemu`.
+//! `uniprof doctor` without a target and on processes. Tests on guests are in `tests/xen` and `tests/qemu`.
 
 mod busy;
 
@@ -62,7 +62,7 @@ fn the_command_that_it_tries_records_the_process() {
     let recorded = text(&output.stderr);
     assert!(output.status.success(), "{recorded}");
     assert!(folder.path().join("run.uprof").exists(), "{recorded}");
-    // It opened what the command opens: stacks are recorded as it said.
+    // `doctor` opens the same events as `record`, so stacks are recorded as it predicted.
     let mut info = kit::uniprof();
     let info = info.arg("info").arg(folder.path().join("run.uprof"));
     let info = text(&info.output().unwrap().stdout);

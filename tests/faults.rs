@@ -1,5 +1,5 @@
-//! Faults around the built program: readers that go away or come early, a recorder that is stopped,
-//! two of them at once. docs/reliability.md names these tests.
+//! Faults around the built program: readers that leave or come early, a recorder that is stopped, two
+//! recorders at once. docs/reliability.md names these tests.
 #![cfg(all(feature = "record", feature = "report"))]
 
 use kit::{text, uniprof};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use uprof::cold::EndReason;
 use uprof::{BlockType, DamageKind, Item, Payload, SliceReader, StreamReader};
 
-/// A process that works until it is killed.
+/// A process that computes until it is killed.
 struct Busy(Child);
 
 impl Busy {
@@ -27,7 +27,7 @@ impl Busy {
         format!("pid:{}", self.0.id())
     }
 
-    /// Processor time so far, in ticks: fields 14 and 15 of `/proc/PID/stat` (proc(5)).
+    /// Its processor time so far, in ticks: fields 14 and 15 of `/proc/PID/stat` (proc(5)).
     fn ticks(&self) -> u64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap();
         let fields = stat.rsplit_once(')').unwrap().1.split_ascii_whitespace();
@@ -50,7 +50,7 @@ fn record(busy: &Busy, output: &Path, time: &str) -> Command {
     command
 }
 
-/// What is in a recording.
+/// The content of a recording.
 #[derive(Debug, Default)]
 struct Contents {
     times_ns: Vec<u64>,
@@ -96,7 +96,7 @@ fn a_pipe_whose_reader_goes_away_ends_the_recording() {
     let mut command = record(&busy, Path::new("-"), "60s");
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut recorder = command.spawn().unwrap();
-    // Until there is a sample: before, nothing was recorded.
+    // Wait for a sample, because nothing was recorded before.
     let reader = StreamReader::open(recorder.stdout.take().unwrap()).unwrap();
     let has_samples = |item: std::io::Result<Item>| match item.unwrap() {
         Item::Block(block) => block.known_type() == Some(BlockType::Samples),
@@ -111,13 +111,14 @@ fn a_pipe_whose_reader_goes_away_ends_the_recording() {
     assert!(said.contains("Broken pipe"), "{said}");
 }
 
-/// ssh and some shells leave pipes in a mode in which a full one says "try again".
+/// ssh and some shells leave pipes in non-blocking mode, in which a write to a full pipe fails with "try
+/// again".
 #[test]
 fn a_slow_reader_of_a_pipe_in_non_blocking_mode_gets_all() {
     let busy = Busy::new();
     let (mut near, mut far) = UnixStream::pair().unwrap();
     near.set_nonblocking(true).unwrap();
-    // Full before the first byte of the recording.
+    // The pipe is filled before the first byte of the recording.
     let mut filled = 0;
     while let Ok(count) = near.write(&[0; 4096]) {
         filled += count;
@@ -125,7 +126,7 @@ fn a_slow_reader_of_a_pipe_in_non_blocking_mode_gets_all() {
     let mut command = record(&busy, Path::new("-"), "3s");
     command.stdout(Stdio::from(OwnedFd::from(near)));
     let mut recorder = command.stderr(Stdio::piped()).spawn().unwrap();
-    // The command holds our end of the socket.
+    // The command holds this side's end of the socket.
     drop(command);
     std::thread::sleep(Duration::from_millis(500));
     let mut bytes = Vec::new();
@@ -154,7 +155,7 @@ fn a_recording_under_way_can_be_reported() {
         for words in [&["info"][..], &["report", "--top"]] {
             let output = uniprof().args(words).arg(&file).output().unwrap();
             let said = text(&output.stdout) + &text(&output.stderr);
-            // 1: it is not finished, and that is told.
+            // Status 1, because the recording is unfinished and reported as such.
             assert_eq!(output.status.code(), Some(1), "round {round}: {said}");
             assert!(!said.contains("panicked"), "{said}");
         }
@@ -180,7 +181,8 @@ fn signal(name: &str, pid: u32) {
     assert!(sent.unwrap().success());
 }
 
-/// Stopped for two of five seconds: what came before and after is there, and the end is in order.
+/// The recorder is stopped for two of five seconds. The samples before and after are kept, and the end record
+/// is regular.
 #[test]
 fn a_recorder_that_is_stopped_for_seconds_goes_on() {
     let busy = Busy::new();
@@ -247,7 +249,7 @@ fn two_recorders_share_a_process_by_perf_events_but_not_by_ptrace() {
     wait_until("the target runs on", || busy.ticks() > ticks);
 }
 
-/// The program with a bound on its addresses, which the rest of the machine doesn't notice.
+/// The program with a limit on its address space, so that the rest of the machine isn't affected.
 fn bounded(kib: u64) -> Command {
     let mut command = Command::new("bash");
     command.args(["-c", "ulimit -v $0; exec \"$@\"", &kib.to_string()]);
@@ -261,7 +263,7 @@ fn a_recorder_with_little_memory_records_or_says_why_not() {
         let output = bounded(*kib).arg("--version").output().unwrap();
         output.status.success()
     };
-    // With less the program can't even be loaded.
+    // With a lower limit, the program can't even be loaded.
     let least = (1..128).map(|number| number << 12).find(starts).unwrap();
     let busy = Busy::new();
     let folder = tempfile::tempdir().unwrap();

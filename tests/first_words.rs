@@ -1,9 +1,9 @@
-//! What people type first who know perf or samply: the message says what to type here.
+//! The first commands that users of perf or samply type. The message says what to type instead.
 
 use std::path::Path;
 use std::process::{Child, Command};
 
-/// The status, and what was said.
+/// Runs a command. Returns the status and the messages.
 fn run(folder: &Path, words: &[&str]) -> (i32, String) {
     let mut command = kit::uniprof();
     let output = command.args(words).current_dir(folder).output().unwrap();

@@ -45,7 +45,7 @@ fn every_subcommand_says_what_it_is_for() {
     }
 }
 
-/// What is offered for the last of `words`, asked as the script of `shell` does.
+/// The completions of the last of `words`, requested as the script of `shell` does.
 fn offered(shell: &str, words: &[&str], folder: &Path) -> Vec<String> {
     let output = kit::uniprof()
         .args(["--", "uniprof"])
@@ -79,7 +79,7 @@ fn completions_know_subcommands_and_flags_in_every_shell() {
     }
 }
 
-/// A folder with two recordings, one of them with functions of every kind, and other files.
+/// A folder with two recordings and other files. One recording has functions of every sort.
 fn folder_with_recordings() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let stacks = "main;parse_all 5\nmain;core::fold<u8, $(touch pwned)> 3\n$(touch pwned);`id` 2\n";
@@ -128,7 +128,7 @@ fn completions_offer_recordings_functions_and_targets() {
     }
 }
 
-/// The words that bash offers with our script, for what it took apart as `words`.
+/// The words that bash completes with the script of uniprof, for a command line that it split into `words`.
 fn offered_in_bash(words: &[&str], folder: &Path) -> Vec<String> {
     let own = kit::program();
     let path = std::env::var("PATH").unwrap();

@@ -1,6 +1,6 @@
-//! A recorder that is killed leaves a file that opens, and at most its last second is missing.
+//! A recorder that is killed leaves a file that can be opened and lacks at most its last second.
 //!
-//! In a file of its own, so that no other live test takes the processors meanwhile.
+//! This test has a file of its own, so that no other live test competes for the processors.
 
 mod busy;
 

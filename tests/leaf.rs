@@ -1,14 +1,14 @@
-//! Raw stack bytes and the recorded chain of frame pointers together. By default all bytes are recorded. With
-//! `--frame-pointers` a few show the caller of a function without a frame: gcc's `-fno-omit-frame-pointer`
-//! gives none to a function that calls nothing and leaves the stack alone, nor has libc any. Where bytes end, the
-//! chain goes on.
+//! Raw stack bytes combined with the recorded chain of frame pointers. By default, bytes of the whole stack
+//! are recorded. With `--frame-pointers`, a few bytes show the caller of a function without a frame: with
+//! `-fno-omit-frame-pointer`, gcc still gives no frame to a leaf function that doesn't use the stack, and
+//! libc has no frames. Where the bytes end, the chain continues.
 
 mod compiled;
 
 use compiled::{Counted, folded, nearly_all, record};
 use std::path::{Path, PathBuf};
 
-/// Calls as deep as they look: nothing is inlined, and no call is a jump.
+/// Calls exactly as deep as they look: nothing is inlined, and no call is a jump.
 const SOURCE: &str = r#"
 #include <stdint.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ fn build(folder: &Path) -> Option<PathBuf> {
     compiled::build(folder, SOURCE, "-fno-omit-frame-pointer")
 }
 
-/// Records the program with `flags`; stacks, outermost function first, with their counts.
+/// Records the program with `flags`. Returns stacks, outermost function first, with their counts.
 fn recorded(folder: &Path, flags: &[&str], program: &Path, words: &[&str]) -> Counted {
     record(folder, flags, program, words);
     folded(&folder.join("run.uprof"), &[])
@@ -53,8 +53,8 @@ fn the_caller_of_a_leaf_by_perf_events() {
     nearly_all(&stacks, "leaf", "main;outer;middle;leaf");
 }
 
-/// Without any rules, as assembly and code that a program made ahead of time have none: the calls on both sides of the
-/// missing caller show it.
+/// There are no unwind rules, as for assembly and JIT code. The calls on both sides of the missing caller
+/// show it.
 #[test]
 fn the_caller_of_a_leaf_without_rules() {
     let folder = tempfile::tempdir().unwrap();
@@ -69,7 +69,7 @@ fn the_caller_of_a_leaf_without_rules() {
     }
 }
 
-/// Without frame pointers and without an option: bytes of the whole stack are recorded.
+/// Without frame pointers and without an option, bytes of the whole stack are recorded.
 #[test]
 fn stacks_are_whole_by_default() {
     let folder = tempfile::tempdir().unwrap();
@@ -87,10 +87,10 @@ fn stacks_are_whole_by_default() {
     let said = kit::uniprof().args(["info"]).arg(&file).output();
     let said = String::from_utf8_lossy(&said.unwrap().stdout).into_owned();
     assert!(said.contains("up to 64 KiB of each sample"), "{said}");
-    // The rules are in the recording: it needs nothing of the program.
+    // The rules are in the recording, so it needs nothing of the program.
     std::fs::remove_file(&program).unwrap();
     nearly_all(&folded(&file, &["--no-search"]), "down;leaf", &whole);
-    // What `--frame-pointers` records ends at once.
+    // With `--frame-pointers`, stacks of this program end at once.
     let Some(program) = compiled::build(folder.path(), SOURCE, "-fomit-frame-pointer") else {
         return;
     };
@@ -110,7 +110,7 @@ fn the_caller_of_a_leaf_by_ptrace() {
     nearly_all(&stacks, "leaf", "main;outer;middle;leaf");
 }
 
-/// libc's wrapper of a system call has no frame; the samples are in the kernel.
+/// libc's system call wrapper has no frame, and the samples are in the kernel.
 #[test]
 fn the_caller_of_a_system_call() {
     let folder = tempfile::tempdir().unwrap();
@@ -119,7 +119,7 @@ fn the_caller_of_a_system_call() {
     };
     let stacks = recorded(folder.path(), &["--frame-pointers"], &program, &["ask"]);
     nearly_all(&stacks, ";asks;", "main;asks;ask;");
-    // Stack bytes that are too few for anything but the chain show what the test is about.
+    // With too few stack bytes for anything but the chain, the caller is missing.
     let stacks = recorded(folder.path(), &["--stack=0"], &program, &["ask"]);
     let lacking = stacks
         .iter()
@@ -127,7 +127,7 @@ fn the_caller_of_a_system_call() {
     assert!(lacking, "{stacks:#?}");
 }
 
-/// Where too few stack bytes were kept, a report says that callers may be missing.
+/// If too few stack bytes were recorded, a report says that callers may be missing.
 #[test]
 fn a_caller_that_can_not_be_had_is_told() {
     let folder = tempfile::tempdir().unwrap();
@@ -151,12 +151,12 @@ fn a_caller_that_can_not_be_had_is_told() {
     };
     let without = report(&["--stack=0"]);
     assert!(percent(&without) > 50.0, "{without}");
-    // Not all of the loader's code has call frame information.
+    // Some of the loader's code has no call frame information.
     let with = report(&["--frame-pointers"]);
     assert!(percent(&with) < 1.0, "{with}");
 }
 
-/// 32 KiB of stack, of which 8 are recorded.
+/// The stack has 32 KiB, of which 8 are recorded.
 #[test]
 fn the_chain_goes_on_where_the_bytes_end() {
     let folder = tempfile::tempdir().unwrap();
@@ -168,7 +168,7 @@ fn the_chain_goes_on_where_the_bytes_end() {
     nearly_all(&stacks, "down;leaf", &whole);
 }
 
-/// The same without frame pointers: nothing goes on, and everybody is told what to do.
+/// Without frame pointers, no stack continues, and report and recorder say what to do.
 #[test]
 fn stacks_that_end_with_the_bytes_are_told_with_a_remedy() {
     let folder = tempfile::tempdir().unwrap();
@@ -187,7 +187,7 @@ fn stacks_that_end_with_the_bytes_are_told_with_a_remedy() {
         .unwrap();
     let report = String::from_utf8_lossy(&report.stderr).into_owned();
     assert!(report.contains(told), "{report}");
-    // All that there is, is enough.
+    // All bytes of the stack are enough.
     let said = record(folder.path(), &["--stack"], &program, &words);
     assert!(!said.contains("of the stacks end where"), "{said}");
     let whole = format!("main;{}leaf", "down;".repeat(61));
@@ -198,7 +198,8 @@ fn stacks_that_end_with_the_bytes_are_told_with_a_remedy() {
     );
 }
 
-/// The bytes of a default recording are memory of the program: taken out, they have done their work.
+/// The bytes of a default recording are memory of the program. A redacted bundle omits them, but has the same
+/// stacks.
 #[test]
 fn redaction_takes_the_bytes_out_and_keeps_the_callers() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
-//! Small files that ask for much memory, a deep stack or hours of work: every command ends with a message and a
-//! status, in 200 MiB of address space, where Rust's own answer would be an abort, and in a minute of processor
-//! time (without optimisation; seconds with it).
+//! Small files that demand much memory, a deep stack or hours of work. Every command ends with a message and
+//! a status, in 200 MiB of address space, where Rust would otherwise abort. It takes at most a minute of
+//! processor time (without optimisation; seconds with it).
 
 #![cfg(feature = "report")]
 
@@ -15,7 +15,7 @@ use uprof::{Frame, Sample, Task, Writer};
 
 const TEXT: u64 = 0x40_0000;
 
-/// A recording of a process at 99 Hz, with what `fill` writes into it.
+/// Writes a recording of a process at 99 Hz; `fill` adds its content.
 fn written(path: &Path, fill: impl FnOnce(&mut Writer<File>)) {
     let mut metadata = Metadata::default();
     metadata.target.kind = TargetKind::Process;
@@ -32,7 +32,7 @@ fn written(path: &Path, fill: impl FnOnce(&mut Writer<File>)) {
     writer.finish(&end).unwrap();
 }
 
-/// [`image`]'s file, mapped in `space` where it is linked.
+/// Maps the file of [`image`] in `space`, at the address that it is linked at.
 fn map_image(writer: &mut Writer<File>, space: u32) {
     let mapping = Mapping {
         start: TEXT,
@@ -69,7 +69,7 @@ fn recording(path: &Path, spaces: u32, frames: u64) {
     });
 }
 
-/// An ELF image of x86-64 that is loaded at [`TEXT`], with these sections.
+/// Writes an ELF image of x86-64 that is loaded at [`TEXT`], with these sections.
 fn image(path: &Path, sections: &[(&str, &[u8])]) {
     let mut names = vec![0];
     let mut bytes = vec![0; 64 + 56];
@@ -83,7 +83,7 @@ fn image(path: &Path, sections: &[(&str, &[u8])]) {
         } else {
             *content
         };
-        // Type, flags, and whether it is a table to which the next section belongs, of entries of 24 bytes.
+        // Type, flags, and whether it is a table with entries of 24 bytes to which the next section belongs.
         let (kind, flags, is_table) = match *name {
             ".symtab" => (2, 0, true),
             ".shstrtab" | ".strtab" => (3, 0, false),
@@ -129,8 +129,8 @@ fn image(path: &Path, sections: &[(&str, &[u8])]) {
     std::fs::write(path, bytes).unwrap();
 }
 
-/// Abbreviations: 1 a unit, 2 a function, 3 an inlined one, each with addresses and children; 4 a unit
-/// with lines.
+/// Abbreviations: 1 is a unit, 2 a function and 3 an inlined function, each with addresses and children; 4 is
+/// a unit with lines.
 const ABBREVIATIONS: &[u8] = &[
     1, 0x11, 1, 0x11, 1, 0x12, 7, 0, 0, // DW_AT_low_pc address, DW_AT_high_pc data8
     2, 0x2e, 1, 0x11, 1, 0x12, 7, 0, 0, //
@@ -164,9 +164,9 @@ fn nested_inlines(path: &Path, levels: usize) {
     image(path, &sections);
 }
 
-/// A table of lines whose `files` lie in one folder with a name of `name_bytes`.
+/// Writes a table of lines whose `files` are in one folder with a name of `name_bytes`.
 fn long_names(path: &Path, files: usize, name_bytes: usize) {
-    // Lengths of the standard opcodes, as all compilers have them.
+    // The lengths of the standard opcodes, the same for all compilers.
     let mut header = vec![1, 1, 1, 0xfb, 14, 13, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1];
     header.extend(std::iter::repeat_n(b'd', name_bytes));
     header.extend([0, 0]);
@@ -191,7 +191,7 @@ fn long_names(path: &Path, files: usize, name_bytes: usize) {
     image(path, &sections);
 }
 
-/// Status and messages in 200 MiB of address space.
+/// Runs uniprof in 200 MiB of address space. Returns status and messages.
 fn uniprof(folder: &Path, words: &str) -> (i32, String) {
     let script = format!("ulimit -v 204800; ulimit -t 60; exec \"$0\" {words}");
     let output = Command::new("sh")
@@ -259,8 +259,8 @@ fn inlined_functions_that_nest_without_end_are_left_out() {
     }
 }
 
-/// `units` units, of which each names another abbreviation of a table of as many as the one that its own begins
-/// with; apart, each has a table for itself.
+/// Writes `units` units. Each uses a different abbreviation, the first one of its table. If `are_apart`, that
+/// is the only one of its table. Otherwise the tables overlap: each reaches to the end of the section.
 fn long_abbreviations(path: &Path, units: u32, are_apart: bool) {
     let (mut table, mut info) = (Vec::new(), Vec::new());
     for number in 0..units {
@@ -304,7 +304,7 @@ fn tables_of_abbreviations_that_lie_over_one_another_are_left_out() {
     }
 }
 
-/// Units that all have all addresses.
+/// Writes units that each cover all addresses.
 fn overlapping_units(path: &Path, units: usize) {
     let abbreviations = [1, 0x11, 0, 0x11, 1, 0x12, 7, 0, 0, 0];
     let info = unit(&entry(1)).repeat(units);
@@ -325,7 +325,7 @@ fn units_that_have_the_same_addresses_are_left_out() {
         assert!(code < 2, "{units} units: {said}");
         assert_eq!(said.contains("nests or repeats itself"), !is_read, "{said}");
     }
-    // 800 addresses in 50,000 units each: an hour of looking into them, and a second of counting them.
+    // 800 addresses in each of 50,000 units: looking them up would take an hour, counting them a second.
     recording(&folder.join("run.uprof"), 1, 800);
     overlapping_units(&folder.join("image"), 50_000);
     for (code, said) in all_commands(folder, "--elf image") {
@@ -333,7 +333,8 @@ fn units_that_have_the_same_addresses_are_left_out() {
     }
 }
 
-/// A unit of `entries` variables of one byte, each with `attributes` that take none (DW_FORM_flag_present).
+/// Writes a unit of `entries` variables of one byte. Each has `attributes` attributes that take no byte
+/// (DW_FORM_flag_present).
 fn wide_abbreviation(path: &Path, attributes: usize, entries: usize) {
     let mut abbreviations = vec![1, 0x11, 1, 0x11, 1, 0x12, 7, 0, 0, 2, 0x34, 0];
     abbreviations.extend([0x3c, 0x19].repeat(attributes));
@@ -379,7 +380,7 @@ fn names_of_symbols_that_are_one_name_are_read_as_often_as_the_file_is_long() {
     let folder = folder.path();
     recording(&folder.join("run.uprof"), 1, 3);
     let names = [&[0][..], &[b'n'; 1_000_000], &[0]].concat();
-    // Absolute: of no section.
+    // An absolute symbol, which belongs to no section.
     for apart in [0, 16] {
         let mut symbols = vec![0; 24];
         symbols
@@ -415,7 +416,7 @@ fn relocations_that_are_in_many_sections_are_read_once() {
                 (".strtab", &names),
             ],
         );
-        // Its header, which is the one after the empty one, again and again.
+        // The header of the first real section is repeated.
         let mut bytes = std::fs::read(&path).unwrap();
         let at = usize::try_from(u64::from_le_bytes(*bytes[40..].first_chunk().unwrap())).unwrap();
         let header = bytes[at + 64..at + 128].to_vec();
@@ -428,7 +429,7 @@ fn relocations_that_are_in_many_sections_are_read_once() {
     }
 }
 
-/// As [`recording`], of `rows` samples of one stack, 8 KiB long, in which word after word is a return address.
+/// As [`recording`], with `rows` samples of one stack of 8 KiB, in which every word is a return address.
 fn recording_of_stacks(path: &Path, rows: u64) {
     written(path, |writer| {
         let task = Task { space: 1, vcpu: 1 };
@@ -451,9 +452,10 @@ fn recording_of_stacks(path: &Path, rows: u64) {
     });
 }
 
-/// Call frame information of one function, whose frame is 16 bytes, told by an expression of `steps`.
+/// Writes call frame information of one function with a frame of 16 bytes, which an expression of `steps`
+/// computes.
 fn slow_rules(path: &Path, steps: usize) {
-    // DW_OP_breg7 16, and then DW_OP_nop.
+    // DW_OP_breg7 16, followed by DW_OP_nop.
     let mut expression = vec![0x77, 16];
     expression.resize(steps, 0x96);
     let common = [1, 0, 1, 0x78, 16, 0, 0, 0];
@@ -500,7 +502,7 @@ fn outputs_that_fill_a_disk_end_with_a_message() {
     assert_eq!(left, 1, "half a file is left");
 }
 
-/// A recording of `times` copies of one block, whose stacks change in each word by one.
+/// Writes a recording of `times` copies of one block, whose stacks differ by one in each word.
 fn recording_of_copies(path: &Path, times: u64) {
     let mut bytes = Vec::new();
     let one = path.with_extension("one");
@@ -562,7 +564,7 @@ fn deep_stacks_that_a_text_has_many_of_end_with_a_message() {
     }
 }
 
-/// As long as the text is as long as a sound recording's.
+/// As long as the text is as long as that of a sound recording.
 #[test]
 fn a_sound_recording_is_printed_whatever_its_length() {
     let folder = tempfile::tempdir().unwrap();
@@ -599,12 +601,12 @@ fn samples_that_are_many_in_few_bytes_end_views_of_each_with_a_message() {
         assert_eq!(code, 2, "{view}: {said}");
         assert!(said.contains("more work"), "{view}: {said}");
     }
-    // Those that are added up cost little.
+    // Adding up samples costs little.
     let (code, said) = uniprof(folder, "report run.uprof > /dev/null");
     assert!(code == 0 && !said.contains("more work"), "{said}");
 }
 
-/// A recording of a process that maps `count` pages, with a sample in each before the next is mapped.
+/// Writes a recording of a process that maps `count` pages, with a sample in each before the next is mapped.
 fn recording_of_mappings(path: &Path, count: u64) {
     written(path, |writer| {
         for row in 0..count {
@@ -638,7 +640,7 @@ fn recording_of_mappings(path: &Path, count: u64) {
 fn mappings_between_samples_cost_what_they_are_and_not_their_square() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    // As of a program that loads and unloads, or makes code, all the time.
+    // This looks like a program that loads and unloads libraries, or generates code, all the time.
     recording_of_mappings(&folder.join("run.uprof"), 1_400);
     let (code, said) = top(folder);
     assert!(code == 0, "{said}");
@@ -651,7 +653,7 @@ fn top(folder: &Path) -> (i32, String) {
     uniprof(folder, "report --top run.uprof > /dev/null")
 }
 
-/// As [`recording`], of one process with a sample at each of the `count` addresses up to 0x2000.
+/// As [`recording`], of one process with a sample at each of the last `count` addresses up to 0x2000.
 fn recording_of_addresses(path: &Path, count: u64) {
     written(path, |writer| {
         map_image(writer, 1);
@@ -663,11 +665,11 @@ fn recording_of_addresses(path: &Path, count: u64) {
     });
 }
 
-/// A table of Go 1.20 with one function, whose lines change with each of its `steps` bytes. The last of them are
-/// those of [`recording_of_addresses`].
+/// Writes a Go 1.20 table with one function whose line changes with each of its `steps` bytes. Its last
+/// addresses are those of [`recording_of_addresses`].
 fn slow_go(path: &Path, steps: u32) {
     let start = TEXT + 0x2000 - u64::from(steps);
-    // Functions by address, the function, names and paths, values.
+    // Offsets of functions by address, of the function, of names and paths, and of values.
     let (index, described, texts) = (72u64, 88u64, 152u64);
     let values = texts + 16;
     let mut table = 0xffff_fff1u32.to_le_bytes().to_vec();
@@ -679,7 +681,7 @@ fn slow_go(path: &Path, steps: u32) {
     for word in [0, (described - index) as u32, steps + 0x1000, 0] {
         table.extend(word.to_le_bytes());
     }
-    // Start, name, three words, tables of files and of lines, no others, the unit.
+    // Start, name, three words, tables of files and of lines, no others, unit.
     for word in [0u32, 0, 0, 0, 0, 1, 1, 0, 0] {
         table.extend(word.to_le_bytes());
     }
@@ -745,7 +747,7 @@ fn stacks_that_fill_the_memory_end_with_a_message() {
     for said in messages {
         assert!(said.contains("memory"), "{said}");
     }
-    // Without a limit of the system, the program has its own.
+    // If the system sets no limit, the program sets its own.
     let output = kit::uniprof()
         .args(["report", "--tree", "run.uprof"])
         .current_dir(folder)

@@ -1,5 +1,5 @@
-//! Programs of 32 bits, which run beside others on x86-64: their functions have names, and the chain of their frame
-//! pointers is followed.
+//! 32-bit programs, which run beside others on x86-64: their functions have names, and their frame pointers
+//! are followed.
 #![cfg(all(feature = "record", feature = "report", target_arch = "x86_64"))]
 
 use std::path::Path;
@@ -22,7 +22,7 @@ int main(void)
 }
 "#;
 
-/// A program of 32 bits; `None`, which is said, where it can't be built.
+/// Builds a 32-bit program. If that isn't possible, it says so and returns `None`.
 fn build(folder: &Path, flags: &[&str]) -> Option<()> {
     std::fs::write(folder.join("program.c"), SOURCE).unwrap();
     let built = Command::new("gcc")
@@ -49,7 +49,7 @@ fn uniprof(folder: &Path, words: &[&str]) -> (String, String) {
     (text(&output.stdout), said)
 }
 
-/// Samples with these functions in a row, outermost first, and all.
+/// Samples with these functions in a row, outermost first, and all samples.
 fn counted(folded: &str, row: &str) -> (u64, u64) {
     let count = |line: &str| {
         line.rsplit(' ')

@@ -1,10 +1,11 @@
-//! Where real threads wait: recorded by the built program, and held against their own clocks.
+//! Off-CPU time of real threads: recorded by the built program, and compared with the threads' own clocks.
 
 use kit::{text, uniprof};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Records `command` with these flags; `None`, and why, where perf events of switches are not allowed.
+/// Records `command` with these flags. If perf events of switches are not allowed, it says why and returns
+/// `None`.
 fn record(file: &Path, flags: &[&str], command: &[&str]) -> Option<Output> {
     let mut recorder = uniprof();
     recorder
@@ -21,8 +22,8 @@ fn record(file: &Path, flags: &[&str], command: &[&str]) -> Option<Output> {
         eprintln!("skipped: {said}");
         return None;
     }
-    // So many names at once may be too many; waits are lost for no such reason, but with the samples that a busy
-    // machine drops.
+    // So many names at once may be too many for the recorder. Waits, however, may be lost only together with
+    // samples that a busy machine drops.
     let has_lost = said.contains("waits of unknown length") && !said.contains("dropped: ");
     let is_whole = output.status.success() || !has_lost;
     assert!(
@@ -33,7 +34,7 @@ fn record(file: &Path, flags: &[&str], command: &[&str]) -> Option<Output> {
     Some(output)
 }
 
-/// The stacks of the waits, with their microseconds.
+/// The stacks of the waits, with their time in microseconds.
 fn folded(file: &Path) -> String {
     let mut export = uniprof();
     export
@@ -44,7 +45,7 @@ fn folded(file: &Path) -> String {
     text(&output.stdout)
 }
 
-/// The time off CPU in stacks with a frame called so, in nanoseconds.
+/// The off-CPU time of stacks with this frame (nanoseconds).
 fn waited_ns(file: &Path, frame: &str) -> u64 {
     let stacks = folded(file);
     let found = stacks.lines().filter_map(|line| {
@@ -63,7 +64,7 @@ fn close(found_ns: u64, truth_ns: u64, what: &str) {
     );
 }
 
-/// The program of known waits.
+/// Builds the program whose waits are known.
 fn program(folder: &Path) -> PathBuf {
     let path = folder.join("waits");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/off_cpu/waits.c");
@@ -109,7 +110,7 @@ fn waits_are_as_long_as_their_threads_own_clocks_say() {
     assert!(!report.contains("__schedule"), "{report}");
 }
 
-/// Each has the time of its own waits, and none of the other's.
+/// Each thread has the time of its own waits, and none of the other's.
 #[test]
 fn waits_of_less_than_a_millisecond_are_their_own_functions() {
     let folder = tempfile::tempdir().unwrap();
@@ -117,7 +118,8 @@ fn waits_of_less_than_a_millisecond_are_their_own_functions() {
     let Some(output) = record(&file, &[], &[program.to_str().unwrap(), "short"]) else {
         return;
     };
-    // What its clock says has the switches themselves, a few microseconds of each wait, and what else ran meanwhile.
+    // The program's clock includes the switches themselves, a few microseconds for each wait, and whatever
+    // else ran meanwhile.
     for line in text(&output.stdout).lines() {
         let (function, truth_ns) = line.split_once(' ').unwrap();
         let (found_ns, truth_ns) = (waited_ns(&file, function), truth_ns.parse().unwrap());
@@ -143,7 +145,7 @@ fn two_thousand_threads_that_wait_and_end() {
     let said = text(&output.stdout);
     let truth_ns = said.trim().strip_prefix("naps ").unwrap().parse().unwrap();
     let found_ns = waited_ns(&file, "naps");
-    // All of it, or less and it is told; never more.
+    // Either all of the time is recorded, or less and this is reported; never more.
     match text(&output.stderr).contains("dropped: ") {
         true => assert!(
             found_ns < truth_ns / 100 * 103,

@@ -1,4 +1,4 @@
-//! What becomes of output files and of recorded commands when a recording is over, or can't be written.
+//! Output files and recorded commands when a recording ends, or can't be written.
 
 mod busy;
 
@@ -22,7 +22,7 @@ fn status_and_text(output: &Output) -> (i32, String) {
     (output.status.code().unwrap(), said)
 }
 
-/// Samples of a recording in which nothing but its end may be missing.
+/// Number of samples of a recording that may lack its end, but nothing else.
 fn sound_samples(file: &Path) -> u64 {
     let bytes = std::fs::read(file).unwrap();
     let mut samples = 0;
@@ -79,13 +79,13 @@ fn empty_recordings_replace_none() {
         assert!(contents() == before, "a recording is gone: {said}");
     }
     assert_eq!(names(folder.path()), ["run.uprof", "run.uprof.old"]);
-    // One with samples goes on replacing, and leaves nothing else behind.
+    // A recording with samples replaces the file again, and leaves no other file behind.
     record(&file, &["-F", "499", "-d", "1s", "--no-embed", &target]);
     assert!(contents()[1] == before[0]);
     assert_eq!(names(folder.path()), ["run.uprof", "run.uprof.old"]);
 }
 
-/// A disk of its own, unmounted on drop.
+/// A separate disk, unmounted on drop.
 struct Disk(tempfile::TempDir);
 
 impl Disk {
@@ -152,7 +152,7 @@ fn tables_for_which_there_is_no_room_are_a_loss() {
     let elsewhere = tempfile::tempdir().unwrap();
     let file = elsewhere.path().join("run.uprof");
     record(&file, &[&flags[..], &["--no-embed"]].concat());
-    // Room for one and a half: to embed takes a second file beside the first.
+    // There is room for one and a half files, but embedding needs a second file beside the first.
     let bytes = std::fs::metadata(&file).unwrap().len();
     let Some(disk) = Disk::new((bytes * 3 / 2).div_ceil(4096) * 4) else {
         return;
@@ -169,7 +169,7 @@ fn a_command_that_outlives_its_recording_is_ended_or_not_and_that_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("run.uprof");
     let flags = ["-d", "300ms", "--no-embed"];
-    // It holds no pipe of ours.
+    // The command holds none of the recorder's pipes.
     let command = ["--", "sh", "-c", "exec sleep 77 >/dev/null 2>&1"];
     let (_, said) = record(&file, &[&flags[..], &command].concat());
     assert!(

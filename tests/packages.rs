@@ -1,9 +1,9 @@
-//! What leaves this repository as a crate: sources and their documents, nobody's binaries.
+//! The files that are published as crates: sources and their documents, but no binaries.
 
 use std::path::Path;
 use std::process::Command;
 
-/// The packages that are published, and their folders.
+/// The published packages, and their folders.
 const PACKAGES: &[(&str, &str)] = &[
     ("uniprof", "."),
     ("uprof", "format"),
@@ -12,7 +12,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("uniprof-record", "record"),
     ("uniprof-report", "report"),
 ];
-/// What cargo puts in beside the files of the folder.
+/// The files that cargo adds to those of the folder.
 const OF_CARGO: &[&str] = &[".cargo_vcs_info.json", "Cargo.lock", "Cargo.toml.orig"];
 
 fn root() -> &'static Path {

@@ -1,6 +1,6 @@
-//! Names come from the files that processes have mapped, whatever lies at their paths: programs that
-//! were replaced or deleted, in containers, in a chroot, with a pipe in the way. Of two programs that
-//! differ in the name of their one busy function, one runs, and the other lies where it came from.
+//! Names come from the files that processes have mapped, whatever is at their paths now: programs that were
+//! replaced or deleted, in containers, in a chroot, or with a pipe at the path. There are two programs that
+//! differ in the name of their one busy function. One runs, and the other is put at its path.
 #![cfg(all(feature = "record", feature = "report"))]
 
 use kit::text;
@@ -10,10 +10,10 @@ use std::process::{Child, Command, Output};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Without a build-id images are told apart by their contents.
+/// Without a build-id, images are identified by their contents.
 const KINDS: [&[&str]; 2] = [&[], &["-Wl,--build-id=none"]];
 
-/// A folder with a program `runs` whose busy function is `truth`, and another one, `lies`.
+/// A folder with the program `runs`, whose busy function is `truth`, and the other program, `lies`.
 struct Programs(TempDir);
 
 impl Programs {
@@ -44,7 +44,7 @@ impl Programs {
         std::fs::copy(self.path(from), self.path(to)).unwrap();
     }
 
-    /// Runs `command` until it is dropped, and waits until the program runs.
+    /// Starts `command`, which is ended on drop, and waits until the program runs.
     fn start(&self, command: &mut Command) -> Running {
         let running = Running(command.current_dir(self.0.path()).spawn().unwrap());
         let began = Instant::now();
@@ -59,7 +59,7 @@ impl Programs {
         running
     }
 
-    /// Records into `run.uprof`, and says what the recorder said.
+    /// Records into `run.uprof`. Returns the recorder's messages.
     fn record(&self, arguments: &[&str]) -> String {
         let mut record = kit::uniprof();
         record.args(["record", "-F", "997", "-o"]);
@@ -77,7 +77,7 @@ impl Programs {
         said
     }
 
-    /// The table of functions, and what was said beside it.
+    /// The table of functions, and the messages beside it.
     fn top(&self) -> (String, String) {
         let mut report = kit::uniprof();
         report.args(["report", "--top"]).arg(self.path("run.uprof"));
@@ -93,11 +93,11 @@ impl Programs {
     }
 }
 
-/// A process, ended on drop.
+/// A process, which is ended on drop.
 struct Running(Child);
 
 impl Running {
-    /// Processor time so far, in hundredths of a second (proc_pid_stat(5)).
+    /// Its processor time so far, in hundredths of a second (proc_pid_stat(5)).
     fn ticks(&self) -> u64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap();
         let (_, fields) = stat.rsplit_once(')').unwrap();
@@ -170,7 +170,7 @@ fn a_program_in_a_chroot() {
     }
     for flags in KINDS {
         let programs = Programs::new(flags);
-        // The same path means one program inside, another outside.
+        // The same path is one program inside and another one outside.
         let jail = programs.path("jail");
         let inside = jail.join(programs.0.path().strip_prefix("/").unwrap());
         std::fs::create_dir_all(&inside).unwrap();
@@ -187,7 +187,7 @@ fn a_program_in_a_chroot() {
     }
 }
 
-/// What lies at the path is a FIFO, which nobody writes into, and then a link to a device.
+/// The path has a FIFO that nobody writes into, and then a link to a device.
 #[test]
 fn a_fifo_at_the_path_of_a_mapped_file_is_not_opened() {
     let programs = Programs::new(&[]);
@@ -205,7 +205,7 @@ fn a_fifo_at_the_path_of_a_mapped_file_is_not_opened() {
     }
 }
 
-/// Without privileges `map_files` is closed; the program itself is found all the same.
+/// Without privileges, `map_files` can't be read. The program is found even so.
 #[test]
 fn a_replaced_program_without_privileges() {
     if !is_root() {
@@ -235,7 +235,7 @@ fn a_replaced_program_without_privileges() {
     programs.expect_truth("by nobody");
 }
 
-/// The vDSO is no file; its functions have names, and its rules lead out of it.
+/// The vDSO is not a file, but its functions have names and its rules unwind out of it.
 #[test]
 fn functions_of_the_vdso() {
     let programs = Programs::new(&[]);
@@ -257,18 +257,18 @@ fn functions_of_the_vdso() {
     folded.args(["export", "--format", "folded"]);
     let folded = folded.arg(programs.path("run.uprof")).output().unwrap();
     let folded = text(&folded.stdout);
-    // The C library's, and the one in the vDSO that it calls.
+    // The function of the C library, and the one in the vDSO that it calls.
     let whole =
         |line: &str| line.contains("main;truth;") && line.matches("clock_gettime").count() == 2;
     assert!(folded.lines().any(whole), "{folded}");
-    // Embedded, it needs nothing of the machine.
+    // With embedded images, the report needs no file of this machine.
     programs.record(&["--stack=4K", &running.target()]);
     let (table, said) = programs.top();
     assert!(table.contains("clock_gettime  [vdso]"), "{table}{said}");
 }
 
-/// A program that makes a function at run time, tells of it in a perf map, and after a while makes
-/// another at the same place. Its map also claims everything else.
+/// A program that generates a function at run time and lists it in a perf map. Later it generates another one
+/// at the same address. Its map also claims all other addresses.
 #[cfg(target_arch = "x86_64")]
 const MAKER: &str = r#"
 #include <stdio.h>
@@ -310,7 +310,7 @@ fn code_that_is_made_at_run_time_has_the_names_of_its_time() {
         .arg(programs.path("maker.c"));
     assert!(gcc.status().unwrap().success());
     let program = programs.path("program");
-    // In a container it has another number, another /tmp, and is nowhere to be found afterwards.
+    // In a container, it has another process id and another /tmp, and afterwards it can't be found any more.
     let inside = "mount -t tmpfs none /mnt && cp program /mnt && mount -t tmpfs none /tmp \
                   && exec timeout 5 /mnt/program";
     let mut commands = vec![vec!["timeout", "5", program.to_str().unwrap()]];
@@ -336,8 +336,8 @@ fn code_that_is_made_at_run_time_has_the_names_of_its_time() {
     }
 }
 
-/// A program that makes its code writable and executable in turns, in memory of the kind that PHP's cache has, and
-/// writes its map at last.
+/// A program that makes its code alternately writable and executable, in memory like that of PHP's cache, and
+/// writes its map last.
 #[cfg(target_arch = "x86_64")]
 const FLIPPER: &str = r#"
 #include <stdio.h>
@@ -384,7 +384,7 @@ fn code_whose_protection_changes_has_its_name_all_the_time() {
     let (table, warned) = programs.top();
     assert!(table.contains("generated  [jit]"), "{table}{said}{warned}");
     assert!(!table.contains("zero"), "{table}{said}{warned}");
-    // Hundreds of changes of its protection are one piece of memory, with a name from then on.
+    // Hundreds of changes of protection are a single mapping, which then has a name.
     let mut dump = kit::uniprof();
     dump.arg("dump").arg(programs.path("run.uprof"));
     let dump = text(&dump.output().unwrap().stdout);
@@ -394,7 +394,7 @@ fn code_whose_protection_changes_has_its_name_all_the_time() {
     assert_eq!(made.count(), 2, "{dump}");
 }
 
-/// Without a map, it is said how to have one.
+/// Without a map, the report says how to get one.
 #[test]
 fn unnamed_code_of_a_known_kind_is_told_how_to_name_it() {
     let programs = Programs::new(&[]);
@@ -405,7 +405,7 @@ fn unnamed_code_of_a_known_kind_is_told_how_to_name_it() {
         return;
     };
     let node = Running(node);
-    // By then it has made code, also on a busy machine.
+    // By then it has generated code, even on a busy machine.
     let began = Instant::now();
     while node.ticks() < 100 {
         assert!(
@@ -421,7 +421,7 @@ fn unnamed_code_of_a_known_kind_is_told_how_to_name_it() {
     }
 }
 
-/// A recording that has no tables is read where another file lies at the path.
+/// A recording without tables is read on a machine with another file at the path.
 #[test]
 fn a_report_takes_no_file_that_was_not_mapped() {
     for flags in KINDS {

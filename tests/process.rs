@@ -1,4 +1,4 @@
-//! Live processes, end to end: the built program records real ones, and what it wrote is read back.
+//! Live processes, end to end: the built program records real processes, and the recording is read back.
 
 mod busy;
 
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use uprof::cold::{End, EndReason};
 use uprof::{Item, Payload, SliceReader};
 
-/// Runs to the end and checks the exit status.
+/// Runs the command to its end and checks the exit status.
 fn run(command: &mut Command, status: i32) -> Output {
     let output = command.output().unwrap();
     let said = text(&output.stderr);
@@ -24,7 +24,7 @@ fn run(command: &mut Command, status: i32) -> Output {
     output
 }
 
-/// Runs, expects exit status 2 and a message with each of `parts`.
+/// Runs the command, and expects exit status 2 and a message with each of `parts`.
 fn refused(command: &mut Command, parts: &[&str]) {
     let said = text(&run(command, 2).stderr);
     for part in parts {
@@ -72,7 +72,7 @@ fn read(path: &Path) -> Read {
     all
 }
 
-/// Whether a recording that is being written has samples already.
+/// Whether a recording in progress has samples already.
 fn has_samples(file: &Path) -> bool {
     let bytes = std::fs::read(file).unwrap_or_default();
     let Ok(recording) = SliceReader::open(&bytes) else {
@@ -143,7 +143,7 @@ fn a_sample_has_the_processor_that_its_thread_ran_on() {
     let allowed = allowed
         .lines()
         .find_map(|line| line.strip_prefix("Cpus_allowed_list:\t"));
-    // The last of them: zero would also be said by who doesn't know.
+    // The last processor is used, because a recorder that doesn't know it might report zero.
     let cpu = allowed.unwrap().rsplit([',', '-']).next().unwrap();
     let script = "for ((i = 0; i < 100000; i++)); do :; done";
     let mut record = uniprof();
@@ -156,7 +156,7 @@ fn a_sample_has_the_processor_that_its_thread_ran_on() {
     let lines = dump.lines().filter(|line| line.starts_with("sample "));
     let there = format!(" cpu={cpu}");
     let (pinned, elsewhere): (Vec<_>, Vec<_>) = lines.partition(|line| line.ends_with(&there));
-    // Before taskset has called the kernel it may run anywhere.
+    // Before taskset has set the affinity, the program may run on any processor.
     assert!(pinned.len() > 50 && elsewhere.len() < 20, "{dump}");
     assert!(
         elsewhere.iter().all(|line| line.contains(" cpu=")),
@@ -229,14 +229,14 @@ fn ptrace_in_place_of_perf_events() {
         ])
         .arg(&file);
     let status = record.arg(busy.target()).status().unwrap().code();
-    // On a busy machine deadlines are missed, which is told by status 1.
+    // On a busy machine deadlines are missed, which is status 1.
     assert!(matches!(status, Some(0 | 1)), "{status:?}");
     assert!(read(&file).samples > 20, "{}", read(&file).samples);
     let info = uniprof().arg("info").arg(&file).output().unwrap();
     assert!(text(&info.stdout).contains("\nfreeze time "));
 }
 
-/// What the command prints must not end up in the middle of the recording.
+/// The output of the command must not get into the recording.
 #[test]
 fn a_command_that_prints_beside_a_recording_on_standard_output() {
     let folder = tempfile::tempdir().unwrap();
@@ -250,7 +250,7 @@ fn a_command_that_prints_beside_a_recording_on_standard_output() {
     assert!(text(&output.stderr).contains("printed"));
 }
 
-/// strace makes the system call fail as a container's filter does.
+/// strace makes the system call fail like a container's filter.
 #[test]
 fn perf_events_that_are_forbidden() {
     let folder = tempfile::tempdir().unwrap();
@@ -292,7 +292,7 @@ fn signals_end_a_recording_in_good_order() {
             .arg(&file)
             .arg(busy.target());
         let mut recorder = record.stderr(Stdio::null()).spawn().unwrap();
-        // On a busy machine it takes long until there is a sample, and none is status 1.
+        // On a busy machine the first sample takes long, and a recording without samples is status 1.
         let began = Instant::now();
         while !has_samples(&file) && began.elapsed() < Duration::from_secs(60) {
             std::thread::sleep(Duration::from_millis(50));
@@ -410,7 +410,7 @@ fn a_process_of_someone_else() {
     let busy = Busy::new();
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777)).unwrap();
-    // The program must be reachable for a stranger.
+    // The program must be accessible to another user.
     let program = folder.path().join("uniprof");
     std::fs::copy(kit::program(), &program).unwrap();
     let mut record = Command::new(program);
@@ -421,7 +421,8 @@ fn a_process_of_someone_else() {
     refused(&mut record, &["not yours", "root"]);
 }
 
-/// The first process of the machine, among whose children are some of the recorder's user: at least the recorder.
+/// The first process of the machine. Its children include some of the recorder's user, at least the recorder
+/// itself.
 #[test]
 fn a_stranger_does_not_record_the_first_process() {
     let Some((folder, program)) = for_strangers() else {
@@ -477,7 +478,8 @@ fn processes_of_one_name_and_several_users() {
     drop(ours);
 }
 
-/// A folder in which everybody may write, and a copy of the program in it; `None` without the right to become someone.
+/// A folder that everybody may write to, with a copy of the program; `None` without the right to change
+/// users.
 fn for_strangers() -> Option<(tempfile::TempDir, std::path::PathBuf)> {
     if !nix_is_root() {
         eprintln!("skipped: only root can become someone else");
@@ -490,7 +492,7 @@ fn for_strangers() -> Option<(tempfile::TempDir, std::path::PathBuf)> {
     Some((folder, program))
 }
 
-/// Refuses perf_event_open as a container's filter does, then executes its arguments.
+/// Refuses perf_event_open like a container's filter, then executes its arguments.
 const FILTER: &str = r#"
 #include <errno.h>
 #include <linux/filter.h>
@@ -563,7 +565,7 @@ fn nix_is_root() -> bool {
 fn a_command_that_ends_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("true.uprof");
-    // It may be sampled where the machine is slow.
+    // On a slow machine, it may be sampled.
     let record = || {
         let mut record = uniprof();
         let record = record.args(["record", "-F", "10", "-o"]);
@@ -595,15 +597,15 @@ fn outputs_that_can_not_be_written() {
     refused(&mut record(Path::new("/dev/full")), &["No space left"]);
 }
 
-/// A disk that fills up in the middle: what was written is sound, and the person is told.
+/// The disk fills up in the middle of a recording: what was written is sound, and the user is informed.
 #[test]
 fn a_disk_that_fills_up() {
     let busy = Busy::new();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("x.uprof");
     let mut record = Command::new("bash");
-    // A limit on file size fails as a full disk does, with another name.
-    // It has room for a block of half a second, and is full soon on a busy machine, too.
+    // A limit on file size has the effect of a full disk, with another error name. There is room for a block
+    // of half a second, and even a busy machine soon reaches the limit.
     let script = "trap '' XFSZ; ulimit -f 64; exec \"$@\"";
     record.args(["-c", script, "bash"]).arg(kit::program());
     record
@@ -655,12 +657,12 @@ fn a_recording_that_is_there_is_kept() {
     );
 }
 
-/// The recorder stands still until the kernel's buffers are full of other processes' samples.
+/// The recorder is paused until the kernel's buffers are full of other processes' samples.
 #[test]
 fn samples_of_others_that_the_kernel_drops_are_not_lost() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("x.uprof");
-    // It works until it has samples, then sleeps.
+    // The target computes until it has samples, then sleeps.
     let script = "until [ -e enough ]; do :; done; exec sleep 600";
     let mut target = Command::new("sh");
     let target = target.args(["-c", script]).current_dir(folder.path());
@@ -680,7 +682,7 @@ fn samples_of_others_that_the_kernel_drops_are_not_lost() {
         assert!(sent.unwrap().success());
     };
     let others: Vec<Busy> = (0..2).map(|_| Busy::new()).collect();
-    // By then the target sleeps, and the buffers hold none of its samples.
+    // By then the target sleeps, and the buffers have none of its samples.
     std::thread::sleep(Duration::from_secs(2));
     signal("STOP");
     std::thread::sleep(Duration::from_secs(3));

@@ -1,5 +1,5 @@
-//! Recordings of more than one process: those that were there, those that come, and what the kernel
-//! counted of their time.
+//! Recordings of several processes: those that exist at the start, those that are started later, and the
+//! processor time that the kernel counted for them.
 
 use kit::text;
 use std::collections::BTreeMap;
@@ -13,11 +13,11 @@ fn is_root() -> bool {
     text(&Command::new("id").arg("-u").output().unwrap().stdout).trim() == "0"
 }
 
-/// A program with all that it started, killed on drop.
+/// A program with all processes that it started, killed on drop.
 struct Family(Child);
 
 impl Family {
-    /// A shell that starts `children` busy ones, and waits for them without doing anything.
+    /// A shell that starts `children` busy processes and only waits for them.
     fn busy(children: usize) -> Self {
         let script = format!(
             "for ((i = 0; i < {children}; i++)); do (while :; do :; done) & done; echo; wait"
@@ -61,7 +61,7 @@ impl Drop for Family {
 /// What a test needs of a recording.
 #[derive(Debug, Default)]
 struct Read {
-    /// Samples by process.
+    /// Number of samples, by process.
     samples: BTreeMap<u32, u64>,
     times: Vec<ProcessTime>,
     end: Option<(EndReason, String)>,
@@ -101,7 +101,7 @@ fn read(path: &Path) -> Read {
     all
 }
 
-/// A folder with a recording in it, made with `flags`.
+/// A folder with a recording that was made with `flags`.
 struct Recorded {
     folder: tempfile::TempDir,
     said: String,
@@ -139,7 +139,7 @@ fn refused(flags: &[&str], part: &str) {
     assert!(said.contains(part), "no «{part}» in: {said}");
 }
 
-/// By events of processors (as root), by those of threads, and by ptrace.
+/// With events of processors (as root), with events of threads, and with ptrace.
 #[test]
 fn children_that_are_there_already() {
     let family = Family::busy(2);
@@ -174,7 +174,7 @@ fn several_processes_and_all_of_a_name() {
     refused(&["pid:1,x"], "needs process ids");
 }
 
-/// Has samples of so many processes.
+/// Number of processes with samples.
 fn sampled(file: &Path) -> usize {
     let bytes = std::fs::read(file).unwrap_or_default();
     let Ok(recording) = SliceReader::open(&bytes) else {
@@ -203,7 +203,7 @@ fn wait_until(what: &str, mut happens: impl FnMut() -> bool) {
     }
 }
 
-/// Each comes when the one before has gone, or is started by a shell of another name.
+/// Each process starts after the one before has ended, or is started by a shell of another name.
 #[test]
 fn processes_of_one_name_that_come_and_go() {
     if !is_root() {
@@ -244,7 +244,7 @@ fn processes_of_one_name_that_come_and_go() {
     assert!(recorder.wait().unwrap().success());
 }
 
-/// A process that adopts the child of a grandchild that ended, and waits for it: what that had done before the
+/// A process that adopts the child of an ended grandchild and waits for it. The child's time before the
 /// recording is no processor time of the recording.
 const ADOPTS: &str = "\
 import ctypes, os, sys, time
@@ -318,14 +318,14 @@ fn the_whole_machine() {
     assert!(read.samples.contains_key(&busy), "{:?}", read.samples);
 }
 
-/// A control group, removed on drop with the hierarchy that was mounted for it.
+/// A control group. It is removed on drop, with the hierarchy that was mounted for it.
 struct Group {
     folder: PathBuf,
     mounted: Option<tempfile::TempDir>,
 }
 
 impl Group {
-    /// In the hierarchy that `mount` makes of `options`; `None` where that isn't to be had.
+    /// Creates it in the hierarchy that `mount` makes with `options`; `None` if that isn't available.
     fn new(options: &[&str]) -> Option<Group> {
         let mounted = tempfile::tempdir().unwrap();
         let mut mount = Command::new("mount");
@@ -355,7 +355,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // The last of a process that was killed leaves a moment later.
+        // The last process that was killed leaves the group a moment later.
         let began = Instant::now();
         while std::fs::remove_dir(&self.folder).is_err()
             && self.folder.exists()
@@ -426,7 +426,7 @@ fn a_control_group_and_one_that_goes_away() {
     assert!(message.contains("was removed"), "{message}");
 }
 
-/// The recording of a tree is over when the last of it has gone, not with the first.
+/// The recording of a tree ends when its last process has gone, not when the first one has.
 #[test]
 fn the_last_of_a_tree() {
     let script = "(for ((i = 0; i < 300000; i++)); do :; done; sleep 1) & echo";
@@ -465,7 +465,7 @@ for _ in range(300):
     thread.join()
 ";
 
-/// Each short thread gets a period of its own where events are of threads, and is not seen; that is told.
+/// With events of threads, each short thread begins a period of its own and is not sampled. That is reported.
 #[test]
 fn threads_shorter_than_a_period() {
     let run = |way: &[&str]| {
@@ -503,8 +503,8 @@ fn threads_shorter_than_a_period() {
     );
 }
 
-/// What processes took that came and went between two looks is in the count of those that waited for
-/// them.
+/// The time of processes that started and ended between two looks is in the count of the processes that
+/// waited for them.
 #[test]
 fn processes_shorter_than_a_period() {
     let script = "for ((i = 0; i < 100; i++)); do (for ((j = 0; j < 3000; j++)); do :; done); done";
@@ -524,14 +524,14 @@ fn processes_shorter_than_a_period() {
     }
 }
 
-/// As fast as they can, four shells start processes that end at once.
+/// Four shells start processes that end at once, as fast as they can.
 #[test]
 fn a_tree_that_forks_and_dies() {
     let script = "for i in 1 2 3 4; do (while :; do (:); done) & done; echo; wait";
     let family = Family::of(Command::new("bash").args(["-c", script]));
     let target = format!("pid:{}", family.pid());
-    // Events of threads are handed on from one that ends to another, and begin anew: there may be no sample at all, and
-    // that is told.
+    // Events of threads are handed over from an ending thread to another one, and begin anew. So there may be
+    // no sample at all, which is reported.
     for way in [&[][..], &["--per-thread"]] {
         let began = Instant::now();
         let flags = [&["-F", "499", "-d", "2s", &target], way].concat();
@@ -548,7 +548,7 @@ fn a_tree_that_forks_and_dies() {
     }
 }
 
-/// Two thousand threads, of which one works, and too few descriptors for all.
+/// Two thousand threads, one of which computes, and too few descriptors for all.
 #[test]
 fn more_threads_than_descriptors() {
     let script = "\
@@ -584,7 +584,7 @@ fn read_is_whole(file: &Path, pid: u32) -> bool {
     read.end.is_some() && read.samples.get(&pid).is_some_and(|&count| count > 5)
 }
 
-/// In `execve` the kernel still gives the user frames of the program before, of which nothing is mapped
+/// During `execve`, the kernel still reports the user frames of the previous program, none of which is mapped
 /// any more.
 #[test]
 fn programs_that_are_executed_have_no_frames_of_those_before() {
@@ -614,7 +614,7 @@ fn programs_that_are_executed_have_no_frames_of_those_before() {
         eprintln!("skipped: kernel frames can't be had here");
         return;
     }
-    // Without the rule, 9 of 100 of all and 44 of 100 in execve.
+    // Without this rule, 9 of 100 of all samples and 44 of 100 in execve had such frames.
     assert!(
         gone * 100 <= in_exec,
         "{gone} of {in_exec} of {all}:\n{folded}"
@@ -671,7 +671,7 @@ fn processes_are_told_apart_in_views() {
     assert!(none.contains("left out by filters"), "{none}");
 }
 
-/// A recording that misses half says so wherever it is looked at.
+/// A recording that misses half of its samples says so in every output.
 #[test]
 fn a_gap_is_told_by_views() {
     let recorded = record(&[

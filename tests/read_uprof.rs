@@ -1,7 +1,7 @@
-//! `uniprof dump` against a second reader of the format. Recordings enter: all of corpus/, the
-//! worked example of format-spec.md, and damaged copies of them. Of each, the program must print
-//! line by line what tests/read_uprof.py prints, which was written from format-spec.md alone. Images have all
-//! sections there, sound and damaged.
+//! Compares `uniprof dump` with a second reader of the format. Input: all recordings in corpus/, the worked
+//! example of format-spec.md, and damaged copies of them. For each, the program must print line by line what
+//! tests/read_uprof.py prints, which was written from format-spec.md alone. The images there have all
+//! sections, sound and damaged.
 #![cfg(feature = "report")]
 
 use std::fs;
@@ -15,8 +15,7 @@ use uprof::image::{
 };
 use uprof::{Arch, Frame, Sample, Span, SpanKind, Task, Writer};
 
-/// A Python that has the package zstandard: the one in PATH, or the system's, for which Debian's
-/// package is.
+/// A Python with the package zstandard: the one in PATH, or the system's, which Debian's package is for.
 fn python() -> &'static str {
     let has_zstandard = |python: &&str| {
         let output = Command::new(python)
@@ -33,8 +32,8 @@ fn python() -> &'static str {
         )
 }
 
-/// The lines of a dump, and what the program wrote to stderr. The text of an `error` line is for
-/// people, so that only its first word counts (format-spec.md, section 10).
+/// The lines of a dump, and the program's messages. The text of an `error` line is for people, so only its
+/// first word is compared (format-spec.md, section 10).
 fn dump(mut command: Command, recording: &Path) -> (Vec<String>, String) {
     let shown = format!("{command:?} on {}", recording.display());
     let Output { stdout, stderr, .. } = command
@@ -52,7 +51,7 @@ fn dump(mut command: Command, recording: &Path) -> (Vec<String>, String) {
     )
 }
 
-/// What dumps a recording: our program and the second reader.
+/// The commands that dump a recording: uniprof and the second reader.
 fn readers(python: &str) -> [Command; 2] {
     let mut program = kit::uniprof();
     program.arg("dump");
@@ -61,7 +60,7 @@ fn readers(python: &str) -> [Command; 2] {
     [program, script]
 }
 
-/// Panics where the two dumps of `recording` differ first; returns their number of lines.
+/// Panics at the first difference between the two dumps of `recording`. Returns their number of lines.
 fn compare(python: &str, recording: &Path) -> usize {
     let [program, script] = readers(python);
     let (program, program_stderr) = dump(program, recording);
@@ -89,7 +88,7 @@ fn in_repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Every recording below `folder`, in order of its path; none if there is no such folder.
+/// Every recording below `folder`, ordered by path; none if there is no such folder.
 fn recordings(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else {
         return Vec::new();
@@ -109,7 +108,7 @@ fn recordings(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// A recording with mappings of files: with a build-id, with contents, with neither.
+/// A recording with mappings of files: with a build-id, with a contents hash, and with neither.
 fn mapped_files() -> Vec<u8> {
     let mut writer = Writer::create(Vec::new(), [1; 16], &Metadata::default(), 1).unwrap();
     let contents = Contents {
@@ -159,7 +158,7 @@ fn bare_part() -> ImagePart {
     })
 }
 
-/// A part with all sections, and in them all there can be.
+/// A part with all sections, which have all entries that are possible.
 fn whole_part() -> ImagePart {
     let mut part = bare_part();
     part.push(Symbol {
@@ -217,7 +216,7 @@ fn whole_part() -> ImagePart {
     part
 }
 
-/// A part whose section `tag` has these bytes, and sound lines behind it.
+/// A part whose section `tag` has these bytes, followed by sound lines.
 fn part_with(tag: u8, bytes: &[u8]) -> ImagePart {
     let mut payload = Vec::new();
     bare_part().put(&mut payload);
@@ -230,7 +229,7 @@ fn part_with(tag: u8, bytes: &[u8]) -> ImagePart {
     ImagePart::parse(&payload).unwrap()
 }
 
-/// Sections with something wrong, and where: tag, bytes, name and byte.
+/// Damaged sections, and the position of the damage: tag, bytes, name and byte.
 const WRONG: &[(u8, &[u8], &str)] = &[
     (3, &[2, 1, 2, 3, 4, 5], "section segments, byte 0:"),
     (3, &[1, 1, 2, 3, 4, 0x80], "section segments, byte 5:"),
@@ -262,7 +261,7 @@ const WRONG: &[(u8, &[u8], &str)] = &[
     (5, &[0, 0, 0, 1, 0x80], "section rules, byte 4:"),
 ];
 
-/// A recording of a sample in an image of which there are these parts.
+/// A recording with one sample in an image that has these parts.
 fn with_parts(parts: &[ImagePart]) -> Vec<u8> {
     let mut metadata = Metadata::default();
     metadata.target.kind = TargetKind::Process;
@@ -295,7 +294,7 @@ fn with_parts(parts: &[ImagePart]) -> Vec<u8> {
     writer.finish(&end).unwrap()
 }
 
-/// A recording of a trace: spans of every kind with everything known and with nothing, in several blocks.
+/// A recording of a trace: spans of every sort, with all facts known and with none, in several blocks.
 fn traced() -> Vec<u8> {
     let mut writer = Writer::create(Vec::new(), [3; 16], &Metadata::default(), 1).unwrap();
     for number in 0..400u64 {
@@ -356,7 +355,7 @@ fn worked_example() -> Vec<u8> {
         .collect()
 }
 
-/// Copies of a recording with what can happen to a file: a name for the damage, and the bytes.
+/// Damaged copies of a recording, each with a name for the damage.
 fn damaged(sound: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let flipped = |at: usize| {
         let mut copy = sound.to_vec();
@@ -402,7 +401,7 @@ fn dump_is_what_the_second_reader_prints() {
         let bytes = fs::read(recording).expect("it was just dumped");
         println!("{}: {lines} lines are the same", recording.display());
         if recording.starts_with(in_repository("corpus/bad")) {
-            // Damaged already, some beyond recognition: then neither reader prints a line.
+            // This file is already damaged, and some are unreadable: then neither reader prints a line.
             continue;
         }
         assert!(
@@ -423,7 +422,7 @@ fn dump_is_what_the_second_reader_prints() {
     }
 }
 
-/// The words and names of fields of the lines in a part of format-spec.md that these words begin.
+/// Words and field names of the lines in a part of format-spec.md. The part begins with `start`.
 fn templates(start: &str) -> Vec<String> {
     let page = fs::read_to_string(in_repository("format-spec.md")).expect("format-spec.md");
     let part = &page[page.find(start).expect("the page has these words")..];
@@ -433,7 +432,7 @@ fn templates(start: &str) -> Vec<String> {
     lines.collect()
 }
 
-/// A line of a dump without what is in quotation marks and without values.
+/// A line of a dump without quoted texts and without values.
 fn names(line: &str) -> String {
     let outside = line.replace("\\\"", "");
     let outside: String = outside.split('"').step_by(2).collect();
@@ -443,7 +442,8 @@ fn names(line: &str) -> String {
     names.collect::<Vec<_>>().join(" ")
 }
 
-/// Every line of an image's sections is on the page with these fields, and every such line of the page is written.
+/// Every line of an image's sections is on the page with the same fields, and every such line of the page is
+/// printed.
 #[test]
 fn lines_of_sections_are_those_of_the_page() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -461,7 +461,7 @@ fn lines_of_sections_are_those_of_the_page() {
     assert_eq!(written, templates("Lines of an image's sections"));
 }
 
-/// Whoever reads the file is told the block, the section and the byte.
+/// The error names the block, the section and the byte.
 #[test]
 fn a_damaged_section_is_told_with_its_place() {
     let python = python();

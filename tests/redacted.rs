@@ -1,6 +1,6 @@
-//! Redacted recordings of real programs, whose runtimes put folders, hosts and texts into names in ways of their own:
-//! Go, Node.js, Java, and a log of strace. Nothing private is in the bytes of any block, and the names that a report is
-//! read for are still there.
+//! Redacted recordings of real programs, whose runtimes put folders, hosts and texts into names in their own
+//! ways: Go, Node.js, Java, and a log of strace. No block contains anything private, and the names that a
+//! report needs are still there.
 
 #![cfg(feature = "report")]
 
@@ -9,7 +9,7 @@ mod unpacked;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// What the programs have in their folders, arguments, code and threads.
+/// Secrets of the programs, in their folders, arguments, code and threads.
 const SECRETS: [&str; 6] = [
     "home-of-bob",
     "hunter2",
@@ -86,7 +86,7 @@ public class App {
 }
 ";
 
-/// What a command does in `folder`; `None`, and why, if this machine doesn't have it or it fails.
+/// Runs a command in `folder`. If this machine lacks it or it fails, says why and returns `None`.
 fn run(folder: &Path, command: &[&str]) -> Option<Output> {
     let output = Command::new(command[0])
         .args(&command[1..])
@@ -97,7 +97,7 @@ fn run(folder: &Path, command: &[&str]) -> Option<Output> {
         .env("GOPROXY", "off")
         .env("GOFLAGS", "-mod=mod")
         .output();
-    // uniprof ends with 1 where it reports something.
+    // Status 1 of uniprof is a finding, not a failure.
     let most = i32::from(Path::new(command[0]).ends_with("uniprof"));
     match output {
         Ok(output) if output.status.code().is_some_and(|code| code <= most) => Some(output),
@@ -113,7 +113,7 @@ fn run(folder: &Path, command: &[&str]) -> Option<Output> {
     }
 }
 
-/// A folder whose name nobody may learn.
+/// A folder with a secret name.
 fn home() -> (tempfile::TempDir, std::path::PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let home = folder.path().join("home-of-bob");
@@ -241,7 +241,7 @@ fn functions_of_java_keep_their_class_and_threads_no_value() {
 fn system_calls_of_strace_keep_their_names_and_no_arguments() {
     let (_kept, home) = home();
     std::fs::write(home.join("battery-staple"), "hunter2").unwrap();
-    // On the same console: what the program writes may look like a line of the log.
+    // The program writes to the same console, and its output may look like a line of the log.
     let line = "<... correct-horse' OR 'x resumed>) = 1";
     let say = format!("printf '\\n%s\\n' \"{line}\"");
     let script = format!("exec >&2; cat battery-staple; {say}; cat no-hunter2; true");

@@ -12,7 +12,7 @@ fn uniprof(words: &[&str]) -> Command {
     command
 }
 
-/// Flags that make a report depend on nothing but the corpus.
+/// Flags that make a report depend only on the corpus.
 fn with_images(command: &mut Command) -> &mut Command {
     command.arg("--no-search");
     command.arg("--elf").arg(corpus("images/calls"))
@@ -85,7 +85,7 @@ fn every_view_and_export_runs_and_a_reader_that_goes_away_is_no_error() {
         vec!["report", "--tree", "--reverse", "--min-share", "1%"],
         vec!["report", "--annotate", "steps", "--asm"],
     ];
-    // There are no calls in it, which has a test of its own (tests/first_words.rs).
+    // The corpus recording has no calls. That case has a test of its own (tests/first_words.rs).
     let of_calls = [Needs::Calls, Needs::EachCall];
     let views = VIEWS.iter().filter(|view| !of_calls.contains(&view.needs));
     let flags = views.map(|view| kit::commands::view_flag(view, "steps"));
@@ -99,7 +99,7 @@ fn every_view_and_export_runs_and_a_reader_that_goes_away_is_no_error() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // Gone before anything is read.
+        // The reader has gone before anything was read.
         drop(child.stdout.take());
         let ended = child.wait_with_output().unwrap();
         let errors = String::from_utf8_lossy(&ended.stderr).into_owned();
@@ -176,7 +176,7 @@ fn a_page_is_written_beside_the_recording_and_takes_the_filters() {
     assert!(!whole.contains("chosen by"));
     let flags = ["--state", "all", "--from", "200ms", "--by", "module"];
     assert!(page(&flags).contains("<li>chosen by --state all --from 0.2s --by module</li>"));
-    // How it opens then is asked in tests/consumers/page.test.mjs.
+    // tests/consumers/page.test.mjs checks how the page opens then.
     assert!(page(&["--reverse"]).contains("<li>chosen by --reverse</li>"));
 }
 
@@ -269,7 +269,7 @@ fn a_diff_names_both_sides_and_fails_only_when_told_to() {
     for picture in [svg.clone(), folder.path().join("d-widths-of-A.svg")] {
         assert!(std::fs::read_to_string(picture).unwrap().contains("</svg>"));
     }
-    // Both would go to standard output.
+    // Both outputs would go to standard output.
     let mut command = uniprof(&["diff", "--json", "--html=-"]);
     let (status, _, errors) = output(with_images(command.arg(&a).arg(&b)));
     assert!(status == 2 && errors.contains("--html=FILE"), "{errors}");

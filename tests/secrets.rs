@@ -1,7 +1,7 @@
-//! A secret is planted in every text, register and stack byte that a recording can have, and looked
-//! for in every output: in a redacted bundle there is none but where the list of what is kept says so,
-//! and in what goes to others (pages, pictures, exports, comparisons) neither the command line nor
-//! the host nor a folder shows unless `--identify` asks for them.
+//! A secret is planted in every text, register and stack byte of a recording, and searched for in every
+//! output. A redacted bundle may only have those that the list of kept texts allows. Outputs for others
+//! (pages, pictures, exports, comparisons) must not show the command line, the host or a folder without
+//! `--identify`.
 
 #![cfg(feature = "report")]
 
@@ -21,7 +21,7 @@ use uprof::{
     Writer,
 };
 
-/// What may stay in a redacted bundle, each in the place that format-spec.md, section 14, names.
+/// What may stay in a redacted bundle, each in the field that format-spec.md, section 14, names.
 const KEPT: [&str; 22] = [
     "kept-processor",
     "kept-thread",
@@ -46,7 +46,7 @@ const KEPT: [&str; 22] = [
     "kept_slice [redacted]",
     "kept_work [redacted]",
 ];
-/// Everything else that is planted.
+/// All other planted secrets.
 const SECRETS: [&str; 54] = [
     "secret-recorder",
     "secret-command",
@@ -103,7 +103,7 @@ const SECRETS: [&str; 54] = [
     "secret-assumed",
     "SECRETST",
 ];
-/// What an output for others doesn't have without `--identify`.
+/// What an output for others must not show without `--identify`.
 const PERSONAL: [&str; 3] = ["secret-command", "secret-host", "secret-argument"];
 
 const MAIN: Task = Task {
@@ -115,7 +115,7 @@ const OTHER: Task = Task {
     vcpu: 301,
 };
 
-/// Only makes calls.
+/// A task that only makes calls.
 const CALLER: Task = Task {
     space: 300,
     vcpu: 302,
@@ -155,7 +155,7 @@ fn identity(path: &str, origin: &str) -> ImageIdentity {
     }
 }
 
-/// Symbols as a recorder writes them, and a section that nobody knows.
+/// Symbols as a recorder writes them, and a section of an unknown type.
 fn image() -> ImagePart {
     let mut image = ImagePart::new(identity(
         "/secret-image-folder/kept-module",
@@ -168,14 +168,14 @@ fn image() -> ImagePart {
     });
     let mut bytes = Vec::new();
     image.put(&mut bytes);
-    // Its tag is 4000.
+    // The tag of this section is 4000.
     let section = b"secret-in-a-section";
     bytes.extend([0xa0, 0x1f, section.len() as u8]);
     bytes.extend(section);
     ImagePart::parse(&bytes).unwrap()
 }
 
-/// Tables as `bundle` writes them, of the addresses that samples have.
+/// Tables as `bundle` writes them, for the addresses of the samples.
 fn tables() -> ImagePart {
     let mut image = ImagePart::new(identity("/secret-image-folder/kept-module", "bundle"));
     image.set_segments(std::iter::once(Segment {
@@ -239,7 +239,7 @@ fn write_samples<W: std::io::Write>(writer: &mut Writer<W>) -> std::io::Result<(
     Ok(())
 }
 
-/// Calls of each kind, of a thread that is in no sample as well.
+/// Writes calls of each sort, including those of a thread without samples.
 fn write_calls<W: std::io::Write>(writer: &mut Writer<W>) -> std::io::Result<()> {
     let names = [
         ("/secret-call-folder/kept_call", SpanKind::Function),
@@ -291,7 +291,7 @@ fn mapped(start: u64, path: &str, build_id: &[u8]) -> ModuleEvent {
     }
 }
 
-/// Each kind of record that has no text of its own, so that one that gets some is noticed here.
+/// Writes each sort of record that has no text. If one gets a text later, these tests will notice.
 fn write_numbers<W: std::io::Write>(writer: &mut Writer<W>) -> std::io::Result<()> {
     writer.clocks(&[ClockPair::default()])?;
     writer.losses(&[Loss {
@@ -304,7 +304,7 @@ fn write_numbers<W: std::io::Write>(writer: &mut Writer<W>) -> std::io::Result<(
     writer.times(&[ProcessTime::default()])
 }
 
-/// A block of a type that nobody knows.
+/// Writes a block of an unknown type.
 fn write_unknown<W: std::io::Write>(writer: &mut Writer<W>) -> std::io::Result<()> {
     let mut other = Writer::without_metadata(Vec::new(), [7; 16])?;
     other.tasks(&[named(MAIN, "secret-unknown")])?;
@@ -323,11 +323,11 @@ fn write_unknown<W: std::io::Write>(writer: &mut Writer<W>) -> std::io::Result<(
     writer.copy(&block)
 }
 
-/// A recording with all of it.
+/// Writes a recording with all secrets.
 fn write(path: &Path) -> std::io::Result<()> {
     let file = std::fs::File::create(path)?;
     let mut writer = Writer::create(file, [7; 16], &metadata(), 1_000)?;
-    // As recordings had it that named the first thread by the command line.
+    // Earlier recordings named the first thread by the command line.
     let command = metadata().target.name;
     writer.tasks(&[
         named(MAIN, &command),
@@ -396,7 +396,7 @@ fn write(path: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What `uniprof` prints, on either side.
+/// Both outputs of `uniprof`, as one text.
 fn uniprof<W: AsRef<OsStr> + Debug>(folder: &Path, words: &[W]) -> String {
     let output = kit::uniprof()
         .args(words)
@@ -441,7 +441,7 @@ fn a_redacted_bundle_has_what_is_listed_and_nothing_else() {
     .into_iter()
     .chain(shown)
     .collect::<String>();
-    // Nor the beginning of one that was cut.
+    // Not even the start of a secret that was cut.
     for secret in ["secret", "inode=424242"] {
         assert!(!everything.contains(secret), "{secret} is still there");
     }
@@ -452,7 +452,7 @@ fn a_redacted_bundle_has_what_is_listed_and_nothing_else() {
     assert!(before.contains(&value) && !everything.contains(&value));
 }
 
-/// The same of the bytes of each block, so that no reader has to know of them.
+/// Searches the bytes of each block, so that the test doesn't depend on a reader's knowledge.
 #[test]
 fn no_block_of_a_redacted_bundle_has_a_secret_in_its_bytes() {
     let folder = tempfile::tempdir().unwrap();
@@ -465,7 +465,7 @@ fn no_block_of_a_redacted_bundle_has_a_secret_in_its_bytes() {
     assert_eq!(types, all, "a type of blocks in which nothing is planted");
     let bytes: Vec<u8> = before.into_iter().flat_map(|(_, bytes)| bytes).collect();
     for planted in SECRETS.iter().chain(&KEPT) {
-        // Numbers, what is made of other texts, and what is packed in words.
+        // These are numbers, texts that are made of others, and texts that are packed in words.
         let is_made = planted.contains(['[', '=']) || *planted == "SECRETST";
         let is_there = unpacked::found(&bytes, &[planted]).is_some();
         assert!(

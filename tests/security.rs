@@ -1,4 +1,4 @@
-//! A recording from a stranger, and a recorder that runs as root: what neither may do.
+//! A recording from a stranger, and a recorder that runs as root: what they must not be able to do.
 //! docs/security.md names these tests.
 #![cfg(all(feature = "record", feature = "report"))]
 
@@ -14,18 +14,18 @@ use uprof::cold::{End, EndReason, Mapping, Metadata, ModuleChange, ModuleEvent, 
 use uprof::image::{ImageIdentity, ImagePart, Inlined, Symbol};
 use uprof::{Arch, Frame, Sample, Task, Writer, machine};
 
-/// Where the function of module `number` is.
+/// Address of the function in module `number`.
 fn address(number: usize) -> u64 {
     0x10_0000 * (number as u64 + 1)
 }
 
-/// A recording with a sample in each of `paths`; `source` is a source file that the first one's line
-/// table names.
+/// A recording with a sample in each of `paths`. `source` is a source file that the line table of the first
+/// one names.
 fn hostile(paths: &[String], source: &str) -> Vec<u8> {
     hostile_made_on(None, paths, source)
 }
 
-/// The same with the mark of a machine.
+/// The same recording, with the mark of a machine.
 fn hostile_made_on(mark: Option<String>, paths: &[String], source: &str) -> Vec<u8> {
     let notes = mark.map(|mark| (machine::MADE_ON.to_owned(), mark));
     let mut metadata = Metadata {
@@ -68,7 +68,7 @@ fn hostile_made_on(mark: Option<String>, paths: &[String], source: &str) -> Vec<
     writer.finish(&end).unwrap()
 }
 
-/// Line 1 of `source` at the sampled address of the module `path` (format-spec.md, section 7).
+/// The lines of the module `path`: line 1 of `source` at the sampled address (format-spec.md, section 7).
 fn lines(path: &str, source: &str) -> ImagePart {
     let mut part = ImagePart::new(ImageIdentity {
         path: path.into(),
@@ -91,7 +91,7 @@ fn lines(path: &str, source: &str) -> ImagePart {
     part
 }
 
-/// Paths that a stranger could want opened.
+/// Paths that a stranger might want the program to open.
 fn traps(folder: &Path) -> Vec<String> {
     let fifo = folder.join("fifo");
     assert!(
@@ -159,8 +159,8 @@ fn no_path_in_a_recording_makes_a_report_wait_fail_or_read_devices() {
     }
 }
 
-/// Under strace: one program is started, nothing is sent anywhere, nothing is written but the output,
-/// and nothing is opened that a stranger named.
+/// Under strace: one program is started, nothing is sent, only the output is written, and no path of the
+/// stranger is opened.
 #[test]
 fn a_report_starts_nothing_sends_nothing_and_writes_only_where_told() {
     if Command::new("strace")
@@ -214,7 +214,7 @@ fn a_report_starts_nothing_sends_nothing_and_writes_only_where_told() {
             "self/mem",
             "shadow",
         ];
-        // With O_PATH nothing is opened: it is looked at what lies there.
+        // O_PATH opens no content; it only shows what is at the path.
         let marked = line.contains("O_PATH");
         let opened = line.contains("open") && !line.contains("ENOENT") && !marked;
         assert!(
@@ -256,7 +256,7 @@ fn source_that_a_recording_names_is_shown_only_if_it_is_source() {
         (text(&output.stdout), text(&output.stderr))
     };
     let shown_with = |path: &PathBuf, more: &[&str]| output_of(None, path, more).0;
-    // A stranger's recording shows none of its reader's files, and what to do.
+    // A stranger's recording shows none of its reader's files, and the report says what to do.
     for mark in [None, Some("0123456789abcdef".to_owned())] {
         let (shown, said) = output_of(mark, &source, &[]);
         assert!(!shown.contains("int evil;"), "{shown}");
@@ -279,7 +279,7 @@ fn source_that_a_recording_names_is_shown_only_if_it_is_source() {
         );
         assert!(!shown(hidden).contains("swordfish"));
     }
-    // Nobody has named it but the recording.
+    // Only the recording names this file.
     let searched = shown_with(&source, &["--no-search"]);
     assert!(searched.contains("not looked for"), "{searched}");
     assert!(!searched.contains("int evil;"), "{searched}");
@@ -318,7 +318,7 @@ fn status(pid: u32, field: &str) -> String {
     line.unwrap_or_default().trim().to_owned()
 }
 
-/// While it records, root's recorder has no more than the capabilities of docs/security.md.
+/// While it records, root's recorder has only the capabilities in docs/security.md.
 #[test]
 fn a_recorder_gives_up_what_it_does_not_need() {
     let busy = Command::new("bash")
@@ -365,7 +365,7 @@ fn a_recorder_gives_up_what_it_does_not_need() {
     }
 }
 
-/// `report` and `format` hold nothing that could start a program or open a connection.
+/// `report` and `format` contain no code that could start a program or open a connection.
 #[test]
 fn packages_that_read_strangers_files_know_no_programs_and_no_network() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -394,8 +394,8 @@ fn packages_that_read_strangers_files_know_no_programs_and_no_network() {
     assert!(count > 80, "only {count} files were looked at");
 }
 
-/// An empty file that was there already may be open to all: a recording is not. Links are replaced
-/// (tests/shared_folders.rs has other users').
+/// An existing empty file may be readable by everybody, but the recording must not be. Links are replaced
+/// (tests/shared_folders.rs tests those of other users).
 #[test]
 fn an_empty_file_that_all_may_read_is_replaced_and_links_are_not_followed() {
     let folder = tempfile::tempdir().unwrap();

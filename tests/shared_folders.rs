@@ -1,5 +1,6 @@
-//! Outputs in folders that others may write to: what others have put in their place is replaced and never written to,
-//! so that nobody reads a recording but its owner. With the kernel's own protection (`fs.protected_*`) and without.
+//! Outputs in folders that others may write to. Files that others have put at the output path are replaced
+//! and never written to, so that only the owner can read a recording. This is tested with and without the
+//! kernel's own protection (`fs.protected_*`).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;
@@ -11,7 +12,7 @@ use std::process::{Command, Output};
 const OTHER: u32 = 65534;
 const PROTECTIONS: [&str; 3] = ["protected_regular", "protected_fifos", "protected_symlinks"];
 
-/// The kernel's protection, set back when this is dropped.
+/// The kernel's protection, which is restored on drop.
 struct Protection(Vec<(PathBuf, String)>);
 
 impl Protection {
@@ -35,7 +36,7 @@ impl Drop for Protection {
     }
 }
 
-/// A folder in which everybody may write, and only owners remove.
+/// A folder that everybody may write to, but in which only owners may remove files.
 fn shared() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o1777)).unwrap();
@@ -53,7 +54,7 @@ fn run(arguments: &[&str], path: &Path) -> Output {
 
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus/calls.uprof");
 
-/// Every way to make a file: arguments with PATH for it.
+/// Every way to write a file: arguments with PATH in place of its path.
 fn ways() -> [Vec<&'static str>; 7] {
     [
         vec![
@@ -84,7 +85,7 @@ fn is_possible() -> bool {
     true
 }
 
-/// An empty file of another user, who has it open.
+/// An empty file of another user, who keeps it open.
 fn others_file(path: &Path) -> File {
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).create_new(true).mode(0o666);
@@ -112,7 +113,7 @@ fn nothing_is_written_into_what_another_user_put_there() {
         for way in ways() {
             let folder = shared();
             let at = |name: &str| folder.path().join(name);
-            // Held open by the other user.
+            // The other user keeps this file open.
             let held = others_file(&at("empty"));
             let output = run(&way, &at("empty"));
             let said = String::from_utf8_lossy(&output.stderr);
@@ -123,7 +124,7 @@ fn nothing_is_written_into_what_another_user_put_there() {
                 made.is_file() && made.len() > 0 && made.uid() == 0,
                 "{way:?}"
             );
-            // A link to a file of root's.
+            // A link to a file of root.
             fs::write(at("target"), "").unwrap();
             let mode = fs::metadata(at("target")).unwrap().mode();
             symlink(at("target"), at("link")).unwrap();
@@ -150,7 +151,7 @@ fn nothing_is_written_into_what_another_user_put_there() {
                 fs::symlink_metadata(at("device")).unwrap().is_file(),
                 "{way:?}"
             );
-            // A pipe, from which the other reads.
+            // A pipe that the other user reads from.
             nix::unistd::mkfifo(&at("pipe"), nix::sys::stat::Mode::from_bits_truncate(0o666))
                 .unwrap();
             chown(at("pipe"), Some(OTHER), Some(OTHER)).unwrap();
@@ -165,7 +166,7 @@ fn nothing_is_written_into_what_another_user_put_there() {
     }
 }
 
-/// What is the user's own goes on working: devices, and pipes with a reader.
+/// The user's own devices, and pipes with a reader, keep working.
 #[test]
 fn pipes_of_ones_own_and_devices_are_written_to() {
     let folder = tempfile::tempdir().unwrap();
@@ -190,13 +191,13 @@ fn pipes_of_ones_own_and_devices_are_written_to() {
     }
 }
 
-/// In a folder such as /tmp only root may replace what belongs to others.
+/// In a folder such as /tmp, only root may replace files of others.
 #[test]
 fn who_may_not_replace_anothers_file_gets_a_reason() {
     if !is_possible() {
         return;
     }
-    // The other user may not look into the folders of the project.
+    // The other user can't read the folders of the project.
     let programs = shared();
     let at = |name: &str| programs.path().join(name);
     fs::copy(kit::program(), at("uniprof")).unwrap();

@@ -1,5 +1,6 @@
-//! Every control, format, separating and turning character of Unicode is planted in every text that a
-//! recording can have and in what a monitor says, and looked for in every output.
+//! Every control, format and separator character of Unicode, including those that change the direction of
+//! text, is planted in every text of a recording and in a monitor's replies, and searched for in every
+//! output.
 
 #![cfg(feature = "report")]
 
@@ -12,7 +13,7 @@ use uprof::cold::{
 use uprof::image::{ImageIdentity, ImagePart, Symbol};
 use uprof::{Arch, Frame, Sample, Span, SpanKind, Task, Writer};
 
-/// Unicode 17.0, DerivedGeneralCategory.txt: Cc, Cf, Zl and Zp. Line ends and tabs stand first.
+/// Unicode 17.0, DerivedGeneralCategory.txt: Cc, Cf, Zl and Zp. Line ends and tabs come first.
 const STEERING: [(u32, u32); 24] = [
     (0x00, 0x1f),
     (0x7f, 0x9f),
@@ -57,10 +58,10 @@ const TASK: Task = Task {
     vcpu: 300,
 };
 
-/// Makes the text that has this name.
+/// Makes the planted text with this name.
 type Planting = fn(&str) -> String;
 
-/// One that whoever runs a build would take for commands.
+/// A text that the runner of a build would take for commands.
 fn commanding(name: &str) -> String {
     format!("::set-output name={name}::x ##[set-output name={name}]y###VSO[task.{name}]z")
 }
@@ -133,7 +134,7 @@ fn write(path: &Path, planted: Planting) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Calls of a trace with texts of all kinds.
+/// Writes calls of a trace with texts of all sorts.
 fn write_calls(path: &Path) -> std::io::Result<()> {
     let mut writer = Writer::create(
         std::fs::File::create(path)?,
@@ -170,10 +171,10 @@ fn uniprof<W: AsRef<std::ffi::OsStr>>(words: &[W]) -> Output {
     output
 }
 
-/// None of the characters, but the line ends and tabs that are ours.
+/// Asserts that an output has none of the characters, apart from its own line ends and tabs.
 fn check(words: &[String], output: &Output) {
     for bytes in [&output.stdout, &output.stderr] {
-        // RFC 4180 ends lines of CSV so.
+        // RFC 4180 ends lines of CSV this way.
         let text = String::from_utf8(bytes.clone())
             .unwrap()
             .replace("\r\n", "\n");
@@ -190,7 +191,7 @@ fn check(words: &[String], output: &Output) {
 #[test]
 fn no_character_steers_whoever_reads_an_output() {
     let folder = tempfile::tempdir().unwrap();
-    // Not in the name: a zero byte, and a slash behind which a name would begin anew.
+    // A file name can't have a zero byte, or a slash, after which a new name would begin.
     let name: String = planted("run").chars().filter(|it| *it != '\0').collect();
     let named: String = name.chars().take(60).collect();
     let path = folder.path().join(named + ".uprof");
@@ -212,7 +213,7 @@ fn no_character_steers_whoever_reads_an_output() {
         let is_copy = words.iter().any(|word| word == out);
         assert!(!is_silent || is_copy, "{words:?} says nothing");
         check(&words, &output);
-        // What is JSON for readers stays whole: they get the characters back.
+        // JSON must stay valid: its readers get the characters back.
         if output.status.success() && words.iter().any(|word| word == "json" || word == "--json") {
             let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
             assert!(value.is_object());
@@ -220,7 +221,7 @@ fn no_character_steers_whoever_reads_an_output() {
     }
 }
 
-/// Whether this is an export that is no text.
+/// Whether this is a binary export.
 fn is_binary(words: &[String]) -> bool {
     let binary = FORMATS.iter().filter(|format| format.is_binary);
     words[0] == "export"
@@ -229,12 +230,13 @@ fn is_binary(words: &[String]) -> bool {
             .any(|format| words.iter().any(|word| word == format.name))
 }
 
-/// Binary exports are for programs. Single controls are lengths in them; what takes three bytes is not.
+/// Binary exports are for programs. Single control bytes are lengths in them, but a character of three bytes
+/// is not.
 fn check_packed(words: &[String], bytes: &[u8]) {
     let folder = tempfile::tempdir().unwrap();
     let packed = folder.path().join("packed.gz");
     std::fs::write(&packed, bytes).unwrap();
-    // What is not packed comes out as it is.
+    // Uncompressed output is passed through unchanged.
     let unpacked = Command::new("gzip")
         .arg("-dcf")
         .arg(&packed)
@@ -251,7 +253,7 @@ fn check_packed(words: &[String], bytes: &[u8]) {
     }
 }
 
-/// Every command that reads a recording, and commands that fail and quote what is wrong.
+/// Every command that reads a recording, and commands that fail and quote the wrong input.
 fn outputs(recordings: &[&str], missing: &str, out: &str) -> Vec<Vec<String>> {
     let path = recordings[0];
     let failing: [&[&str]; 11] = [
@@ -292,7 +294,7 @@ fn no_output_has_a_command_for_the_runner_of_a_build() {
         let output = uniprof(&words);
         for bytes in [&output.stdout, &output.stderr] {
             let text = String::from_utf8_lossy(bytes).to_lowercase();
-            // Those that are asked for, which have one line each.
+            // Annotations that were asked for, which have one line each.
             let is_own = |line: &str| line.contains(" title=uniprof::");
             for line in text.lines().filter(|line| !is_own(line)) {
                 let is_command = line.trim_start().starts_with("::");
@@ -303,7 +305,7 @@ fn no_output_has_a_command_for_the_runner_of_a_build() {
     }
 }
 
-/// A monitor that refuses everything with a text of its own.
+/// A monitor that refuses every request with its own text.
 #[cfg(feature = "record")]
 #[test]
 fn what_a_monitor_says_cannot_steer() {

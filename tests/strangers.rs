@@ -1,5 +1,5 @@
-//! What lies at a path may be anything: no command waits for a pipe that nobody writes into, no output
-//! takes the place of what is read, and a signal ends the recorder wherever it stands.
+//! Anything may be at a path. No command waits for a pipe that nobody writes into, no output replaces its
+//! input, and a signal ends the recorder whatever it is waiting for.
 
 #![cfg(all(feature = "record", feature = "report"))]
 
@@ -20,7 +20,7 @@ fn uniprof(words: &[&str], folder: &Path) -> Child {
     command.spawn().unwrap()
 }
 
-/// What came of it within `patience`.
+/// The output of a child that must end within `patience`.
 fn end_within(mut child: Child, patience: Duration) -> Output {
     let start = Instant::now();
     while child.try_wait().unwrap().is_none() {
@@ -38,7 +38,7 @@ fn end_of(child: Child) -> Output {
 }
 
 fn run(words: &[&str], folder: &Path) -> (i32, String) {
-    // A comparison on a busy machine takes its time; what waits for a pipe waits for ever.
+    // A comparison may be slow on a busy machine, but waiting for a pipe never ends.
     let output = end_within(uniprof(words, folder), Duration::from_secs(60));
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said).into_owned();
@@ -74,7 +74,7 @@ fn an_image_that_is_a_pipe_is_refused() {
         assert_eq!(code, 2, "{words:?}: {said}");
         assert!(said.contains("regular file"), "{words:?}: {said}");
     }
-    // The recording that is there stays where it is.
+    // The existing recording stays at its path.
     assert!(!folder.join("run.uprof.old").exists());
 }
 
@@ -132,7 +132,7 @@ fn manual_pages_follow_no_link() {
     assert!(folder.join("man/uniprof-report.1").exists());
 }
 
-/// Starts, waits until it hangs where it shall, and sends a signal.
+/// Starts a command, waits until it hangs where it should, and sends a signal.
 fn stopped(words: &[&str], folder: &Path, name: &str, wait: Duration) -> Output {
     let child = uniprof(words, folder);
     std::thread::sleep(wait);
@@ -147,14 +147,14 @@ fn a_signal_ends_a_recorder_that_waits_for_its_outputs_reader() {
     pipe_in(folder, "out");
     let words = ["record", "-o", "out", "--", "sleep", "60"];
     let start = Instant::now();
-    // Nobody opens it.
+    // Nobody opens the pipe.
     let output = stopped(&words, folder, "TERM", Duration::from_millis(500));
     assert!(!output.status.success());
-    // Somebody opens it and reads nothing.
+    // The pipe is opened, but nobody reads from it.
     let mut options = std::fs::File::options();
     let reader = options.read(true).write(true).open(folder.join("out"));
     let mut reader = reader.unwrap();
-    // A pipe takes 64 KiB: what is left of that is soon full.
+    // A pipe holds 64 KiB, so the rest of it is soon full.
     reader.write_all(&[0; 60_000]).unwrap();
     let words = [
         "record",
@@ -180,7 +180,7 @@ fn a_signal_ends_a_recorder_that_starts_and_leaves_the_recording_before() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     std::fs::copy(RECORDING, folder.join("run.uprof")).unwrap();
-    // Takes connections and is silent.
+    // The stub accepts connections and stays silent.
     let listener = UnixListener::bind(folder.join("stub")).unwrap();
     for target in ["gdb:./stub", "qemu:./stub"] {
         let start = Instant::now();
@@ -203,7 +203,7 @@ fn a_signal_ends_a_recorder_that_starts_and_leaves_the_recording_before() {
 fn a_signal_ends_a_recorder_that_embeds() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    // It has debug information of thousands of functions.
+    // The program has debug information of thousands of functions.
     let program = kit::program();
     let words = [
         "record",
@@ -217,7 +217,7 @@ fn a_signal_ends_a_recorder_that_embeds() {
     ];
     let child = uniprof(&words, folder);
     let start = Instant::now();
-    // The recording itself has such a name only until it is opened.
+    // The recording itself has this name only until it is opened.
     let is_embedding = || {
         let entries = std::fs::read_dir(folder).unwrap().flatten();
         let mut names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -275,14 +275,14 @@ fn a_rule_about_a_function_that_is_not_there_fails_unless_allowed() {
     let (code, said) = diff(&misspelt);
     assert_eq!(code, 2, "{said}");
     assert!(said.contains("called mian"), "{said}");
-    // The others are told all the same.
+    // The other rules are reported even so.
     assert!(said.contains("any>+5% is kept"), "{said}");
     let (code, said) = diff(&[&misspelt[..], &["--allow-missing"]].concat());
     assert_eq!(code, 0, "{said}");
     assert!(said.contains("called mian"), "{said}");
 }
 
-/// Serves each connection at `path` by writing what `next` gives, as long as there is something.
+/// Serves each connection at `path`: writes what `next` returns, until it returns nothing.
 fn serve(
     path: &Path,
     next: impl FnMut(&mut UnixStream) -> Option<Vec<u8>> + Send + Clone + 'static,
@@ -320,7 +320,7 @@ fn a_stub_that_is_never_done_is_left() {
     // Acknowledges without end.
     serve(&folder.join("floods"), |_| Some(vec![b'+'; 4096]));
     is_left_in_time(folder, "gdb:./floods");
-    // Answers each question, just before the patience is over.
+    // Answers each question just before the time limit.
     serve(&folder.join("slow"), |stream| {
         let mut asked = [0; 4096];
         let count = stream.read(&mut asked).ok().filter(|count| *count > 0)?;
@@ -346,7 +346,7 @@ fn a_monitor_that_is_never_done_is_left() {
     is_left_in_time(folder, "qemu:./events");
 }
 
-/// libvirt is asked by a program, of which nothing is believed.
+/// The recorder asks libvirt through a program, whose output is not trusted.
 #[test]
 fn a_virsh_that_is_never_done_is_left() {
     let folder = tempfile::tempdir().unwrap();

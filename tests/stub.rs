@@ -1,7 +1,7 @@
-//! Debug stubs that misbehave: each fault is named within a time limit, and the guest runs on.
+//! Debug stubs that misbehave: each fault is reported within a time limit, and the guest continues to run.
 //!
-//! The stub is a real one, of the gdbstub crate, which Firecracker, cloud-hypervisor and uhyve use
-//! too; between it and the recorder lies a line that spoils what it is told to spoil.
+//! The stub is that of the gdbstub crate, which Firecracker, cloud-hypervisor and uhyve use as well. Between
+//! it and the recorder is a line that corrupts packets as a test requires.
 
 use gdbstub::arch::{Arch, Registers};
 use gdbstub::common::{Signal, Tid};
@@ -21,29 +21,29 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What goes wrong.
+/// The fault of a stub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     Nothing,
-    /// Registers are answered after 5 ms.
+    /// Replies with registers take 5 ms.
     Slow,
-    /// From the 20th stop on, registers are not answered.
+    /// From the 20th stop on, there is no reply with registers.
     Hangs,
-    /// The connection ends in the middle of the 20th answer with registers.
+    /// The connection closes in the middle of the 20th reply with registers.
     DiesMidPacket,
     BadChecksum,
     /// A `g` reply of 40 bytes.
     ShortRegisters,
-    /// The description says RISC-V.
+    /// The target description is for RISC-V.
     OtherArch,
-    /// Answers nothing at all.
+    /// There is no reply at all.
     Mute,
 }
 
-/// The 20th stop: some samples come first.
+/// The number of good stops, so that some samples come before the fault.
 const GOOD_STOPS: u64 = 20;
 
-/// x86-64's registers, of which only rip, rsp and rbp matter here.
+/// The registers of x86-64. Only rip, rsp and rbp matter here.
 #[derive(Debug, Default, Clone, PartialEq)]
 struct Words {
     rip: u64,
@@ -107,7 +107,7 @@ impl<const OTHER: bool> Arch for Cpu<OTHER> {
 /// A guest with a stack of three frames at 0x8000.
 struct Guest<const OTHER: bool> {
     fault: Fault,
-    /// How often registers were read.
+    /// Number of times that registers were read.
     reads: Arc<AtomicU64>,
     running: Arc<AtomicBool>,
 }
@@ -185,12 +185,12 @@ impl<const OTHER: bool> MultiThreadResume for Guest<OTHER> {
     }
 }
 
-/// The line, which collects a packet and passes it on, spoilt or not.
+/// The connection between stub and recorder. It collects each packet and passes it on, corrupted or not.
 struct Line {
     stream: UnixStream,
     packet: Vec<u8>,
     fault: Fault,
-    /// How often registers were read, and were when the last packet passed.
+    /// Number of times that registers were read: now, and when the last packet was passed on.
     reads: Arc<AtomicU64>,
     passed: u64,
     dead: bool,
@@ -243,8 +243,8 @@ impl Connection for Line {
     }
 }
 
-/// Serves one debugger after the other, as QEMU does: a connection stops the guest, a closed one
-/// changes nothing, detaching lets it run.
+/// Serves one debugger after the other, as QEMU does. A new connection stops the guest, closing it changes
+/// nothing, and detaching resumes the guest.
 fn serve<const OTHER: bool>(listener: UnixListener, fault: Fault, running: Arc<AtomicBool>) {
     let reads = Arc::new(AtomicU64::new(0));
     while let Ok((stream, _)) = listener.accept() {
@@ -268,7 +268,7 @@ fn serve<const OTHER: bool>(listener: UnixListener, fault: Fault, running: Arc<A
     }
 }
 
-/// Until the debugger is gone; says whether it detached.
+/// Serves until the debugger has gone. Returns whether it detached.
 fn converse<const OTHER: bool>(line: Line, guest: &mut Guest<OTHER>) -> Result<bool, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let stub = GdbStub::new(line);
@@ -299,12 +299,13 @@ fn converse<const OTHER: bool>(line: Line, guest: &mut Guest<OTHER>) -> Result<b
     }
 }
 
-/// Records from a stub with a fault; returns exit status, messages, and whether the guest ran soon.
+/// Records from a stub with a fault. Returns the exit status, the messages, and whether the guest soon ran
+/// again.
 fn record(fault: Fault, output: &Path) -> (Option<i32>, String, bool) {
     record_with(fault, output, &["-F", "200"])
 }
 
-/// The same with these flags.
+/// As [`record`], with these flags.
 fn record_with(fault: Fault, output: &Path, flags: &[&str]) -> (Option<i32>, String, bool) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("stub");
@@ -341,7 +342,7 @@ fn record_with(fault: Fault, output: &Path, flags: &[&str]) -> (Option<i32>, Str
     (ended.status.code(), said, running.load(Ordering::SeqCst))
 }
 
-/// The guardian of a recorder, as soon as there is one.
+/// The process id of a recorder's guardian, as soon as there is one.
 fn guardian_of(recorder: u32) -> String {
     let children = format!("/proc/{recorder}/task/{recorder}/children");
     let began = Instant::now();
@@ -364,7 +365,7 @@ fn kill(signal: &str, pids: &[&str]) {
     assert!(sent.unwrap().success());
 }
 
-/// `doctor` with these words; what it says in both streams.
+/// Runs `doctor` with these words. Returns both output streams.
 fn doctor(words: &[&str], runtime: &Path) -> (Option<i32>, String) {
     let ended = kit::uniprof()
         .arg("doctor")
@@ -442,7 +443,7 @@ fn a_guest_whose_recorder_and_guardian_were_killed_is_found_and_let_run() {
             still_since = Instant::now();
         }
     }
-    // Else it would end the freeze, as it should.
+    // Otherwise the guardian would end the freeze, as it should.
     kill("-STOP", &[&guardian]);
     kill("-KILL", &[&guardian, &recorder.id().to_string()]);
     recorder.wait().unwrap();
@@ -515,7 +516,7 @@ fn a_recorder_whose_guardian_is_killed_or_stopped_ends_and_says_so() {
         let began = Instant::now();
         let length = || std::fs::metadata(&output).map_or(0, |known| known.len());
         let mut first = 0;
-        // Until samples have been written.
+        // Wait until samples have been written.
         while first == 0 || length() <= first {
             assert!(began.elapsed() < Duration::from_secs(20), "no recording");
             std::thread::sleep(Duration::from_millis(5));
@@ -554,7 +555,7 @@ fn a_guest_that_stands_still_for_much_of_the_time_is_told_of() {
         found.split(" %").next()?.parse::<u32>().ok()
     };
     assert!(of(&said).is_some_and(|share| share >= 50), "{said}");
-    // Where the rate is lowered for it, there is nothing to say.
+    // If the rate is lowered for this limit, there is nothing to report.
     let options = ["-F", "200", "--max-overhead", "5%"];
     let (_, said, _) = record_with(Fault::Slow, &output, &options);
     assert!(said.contains("The rate was lowered to"), "{said}");
@@ -578,10 +579,10 @@ fn each_fault_is_named_and_the_guest_runs_on() {
     for (fault, words) in cases {
         let (status, said, running) = record(fault, &folder.path().join("out.uprof"));
         assert!(said.contains(words), "{fault:?}: {said}");
-        // A closed connection ends the recording in good order: mostly it means the guest's end.
+        // A closed connection ends the recording regularly, because it usually means the end of the guest.
         let expected = if fault == Fault::DiesMidPacket { 0 } else { 2 };
         assert_eq!(status, Some(expected), "{fault:?}: {said}");
-        // A stub that answers nothing can't be told to let its guest run either.
+        // A stub that answers nothing can't be made to resume its guest either.
         assert!(
             running || fault == Fault::Mute,
             "{fault:?}: the guest stands still"

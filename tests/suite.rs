@@ -1,11 +1,11 @@
-//! tests/run's steps: how each ends, whatever its command does.
+//! The steps of tests/run: how each one ends, whatever its command does.
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a script of steps prints, and how it ends, within a minute and a half.
+/// Runs a script of steps for at most a minute and a half. Returns its output and exit status.
 fn script(steps: &str) -> (String, Option<i32>) {
     let folder = tempfile::tempdir().unwrap();
     let printed = folder.path().join("printed");
@@ -37,7 +37,7 @@ fn script(steps: &str) -> (String, Option<i32>) {
     (fs::read_to_string(&printed).unwrap(), status)
 }
 
-/// Whether a process with this command line is there.
+/// Whether a process with this command line exists.
 fn is_there(command: &str) -> bool {
     let command = command.replace(' ', "\0") + "\0";
     Path::new("/proc").read_dir().unwrap().any(|entry| {
@@ -46,7 +46,7 @@ fn is_there(command: &str) -> bool {
     })
 }
 
-/// Seconds to sleep that no other test sleeps.
+/// A number of seconds that no other test sleeps.
 fn long(part: u32) -> String {
     format!("sleep {}.{part}", 1000 + std::process::id())
 }
@@ -54,7 +54,7 @@ fn long(part: u32) -> String {
 #[test]
 fn what_a_step_leaves_behind_ends_with_it() {
     let (own, other) = (long(1), long(2));
-    // Both hold the pipe by which the step's output is shown, one in a session of its own.
+    // Both processes hold the pipe for the step's output; one of them is in a session of its own.
     let (said, status) = script(&format!(
         "step leaves sh -c '{own} & setsid {other} & echo done; exit 3'\nstep next true"
     ));

@@ -1,5 +1,5 @@
-//! What the recorder stands on gives way while it records: file systems and control groups. With a real one of each;
-//! most of it takes root.
+//! File systems and control groups that fail while the recorder uses them. The tests use real ones, and most
+//! need root.
 
 use kit::{text, uniprof};
 use std::io::{BufRead, BufReader};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Whether this runs as root; if not, why the test can't.
+/// Whether this runs as root. If not, prints why the test is skipped.
 fn is_root() -> bool {
     let is_root = nix::unistd::geteuid().is_root();
     if !is_root {
@@ -16,7 +16,7 @@ fn is_root() -> bool {
     is_root
 }
 
-/// A process that is killed at the end.
+/// A process that is killed on drop.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -26,7 +26,7 @@ impl Drop for Killed {
     }
 }
 
-/// A folder that something is mounted at until the end.
+/// A mount point that is unmounted on drop.
 struct Mounted(PathBuf);
 
 impl Drop for Mounted {
@@ -48,7 +48,8 @@ fn program(folder: &Path) -> PathBuf {
     path
 }
 
-/// The output of a recorder that ends within a time that is long enough for a busy machine, and not for one that hangs.
+/// The output of a recorder that ends within a time that is long enough for a busy machine, but not for one
+/// that hangs.
 fn ends(recorder: Child) -> Output {
     let (sender, receiver) = std::sync::mpsc::channel();
     let id = recorder.id();
@@ -60,8 +61,8 @@ fn ends(recorder: Child) -> Output {
     output.expect("the recorder hangs").unwrap()
 }
 
-/// The server of a program's file system answers nothing any more, and then is gone: whoever asks it for the program
-/// waits for so long, and nothing but a name is lost.
+/// The server of a program's file system stops answering, and then ends. A request for the program waits for
+/// a limited time, and only a name is lost.
 #[test]
 fn a_file_system_that_gives_no_answer_costs_no_recording() {
     if !is_root() {
@@ -88,7 +89,7 @@ fn a_file_system_that_gives_no_answer_costs_no_recording() {
         return;
     }
     let running = Killed(Command::new(place.0.join("program")).spawn().unwrap());
-    // Its pages are there once it runs.
+    // The pages of the program are in memory once it runs.
     std::thread::sleep(Duration::from_millis(300));
     std::fs::write(&quiet, "").unwrap();
     let file = folder.join("run.uprof");
@@ -137,7 +138,7 @@ fn a_read_only_file_system_is_told_before_the_program_runs() {
     assert!(!ran.exists(), "it ran: {said}");
 }
 
-/// A place for control groups of this test's own, and the group.
+/// A hierarchy of control groups for this test only, and a group in it.
 fn control_group() -> Option<PathBuf> {
     let roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/cpu"].map(Path::new);
     let root = roots.iter().find(|root| root.join("cgroup.procs").exists());
@@ -166,7 +167,7 @@ fn a_control_group_that_vanishes_ends_its_recording() {
     let recorder = recorder.stderr(Stdio::piped()).spawn().unwrap();
     std::thread::sleep(Duration::from_secs(2));
     drop(burns);
-    // Until its last process is gone.
+    // Wait until the group's last process is gone.
     let began = Instant::now();
     while std::fs::remove_dir(&group).is_err() {
         assert!(began.elapsed() < Duration::from_secs(30), "{group:?} stays");

@@ -1,5 +1,5 @@
-//! Tables on a terminal of 80 and of 120 columns: no line is wider, and numbers and names stand in columns. The
-//! screens are left in tests/out/screens/, to be looked at.
+//! Tables on terminals of 80 and 120 columns: no line is wider, and numbers and names are aligned. The
+//! screens are stored in tests/out/screens/ for inspection.
 
 #![cfg(feature = "report")]
 
@@ -14,7 +14,7 @@ use uprof::cold::{End, EndReason, Mapping, Metadata, ModuleChange, ModuleEvent, 
 use uprof::image::{ImageIdentity, ImagePart, Symbol};
 use uprof::{Arch, Frame, Sample, Task, Writer};
 
-/// What a command shows on a terminal of that size, and its exit status.
+/// The output of a command on a terminal of this size, and its exit status.
 fn on_terminal(columns: u16, rows: u16, command: &mut Command) -> (i32, String) {
     let size = Winsize {
         ws_row: rows,
@@ -30,13 +30,13 @@ fn on_terminal(columns: u16, rows: u16, command: &mut Command) -> (i32, String) 
         .stderr(Stdio::null())
         .spawn();
     let mut child = child.unwrap();
-    // It holds the other end of the terminal.
+    // The command holds the other end of the terminal.
     command.stdout(Stdio::null());
     let screen = read(pair.master);
     (child.wait().unwrap().code().unwrap(), screen)
 }
 
-/// All that is written to a terminal; an error is its end.
+/// All output that is written to a terminal. A read error is its end.
 fn read(terminal: OwnedFd) -> String {
     let (mut bytes, mut piece) = (Vec::new(), [0; 4096]);
     let mut terminal = File::from(terminal);
@@ -55,14 +55,14 @@ fn uniprof(words: &[&str]) -> Command {
     command
 }
 
-/// Without pager and colours.
+/// A command without pager and colours.
 fn plain(words: &[&str]) -> Command {
     let mut command = uniprof(words);
     command.env("NO_COLOR", "1").env("PAGER", "");
     command
 }
 
-/// Long names as C++ and Rust have them, one of another script, one that calls itself.
+/// Long names of C++ and Rust, a name in another script, and a recursive function.
 const NAMES: [&str; 8] = [
     "main",
     "std::_Hashtable<std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char>>, \
@@ -77,7 +77,7 @@ const NAMES: [&str; 8] = [
     "memcpy",
 ];
 
-/// A recording of the functions above; `more` samples are in the last one.
+/// Writes a recording of the functions above. `more` samples are in the last one.
 fn write(path: &Path, more: u64) -> std::io::Result<()> {
     let mut metadata = Metadata::default();
     metadata.recorder.program = "uniprof test".into();
@@ -158,19 +158,19 @@ fn write(path: &Path, more: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Columns of a text: East Asian letters have two, as do no others here.
+/// Columns of a text: East Asian letters have two, and all other letters here have one.
 fn columns_of(text: &str) -> usize {
     let columns = |letter: char| 1 + usize::from(('\u{2e80}'..='\u{9fff}').contains(&letter));
     text.chars().map(columns).sum()
 }
 
-/// The column in which the last heading of a table begins, and its rows begin their names.
+/// The column at which the last heading of a table, and the names in its rows, begin.
 fn name_column(screen: &str, heading: &str) -> Option<usize> {
     let line = screen.lines().find(|line| line.ends_with(heading))?;
     Some(columns_of(line) - heading.len())
 }
 
-/// Rows have two blanks before the column of names, and something on both sides of them.
+/// Checks that rows have two blanks before the column of names, and text on both sides of them.
 fn check_columns(name: &str, screen: &str) {
     let Some(column) = name_column(screen, "function") else {
         return;
@@ -189,7 +189,7 @@ fn check_columns(name: &str, screen: &str) {
         let blanks = letters[column - 2..column]
             .iter()
             .all(|letter| *letter == ' ');
-        // In a diff the word before is shorter than its column, and in a tree a branch may have ended.
+        // In a diff, the word before may be shorter than its column; in a tree, a branch may have ended.
         let number = name.starts_with("diff") || letters[column - 3] != ' ';
         let named = name.starts_with("tree") || name == "callers" || letters[column] != ' ';
         assert!(blanks && number && named, "{name}: {row:?} in\n{screen}");
@@ -260,7 +260,7 @@ fn no_table_is_wider_than_its_terminal() {
             check_columns(name, &screen);
         }
     }
-    // Where there is no terminal, names are whole, and --width asks for a width.
+    // Without a terminal, names are complete, and --width sets a width.
     let piped = |words: &[&str]| plain(words).env("COLUMNS", "80").output().unwrap();
     let whole = String::from_utf8(piped(&["report", before]).stdout).unwrap();
     assert!(
@@ -269,7 +269,7 @@ fn no_table_is_wider_than_its_terminal() {
     );
     let narrow = piped(&["report", "--width", "80", before]).stdout;
     assert_eq!(narrow, std::fs::read(out.join("top-80.txt")).unwrap());
-    // COLUMNS is heeded on a terminal.
+    // On a terminal, COLUMNS is used.
     let (_, set) = on_terminal(120, 40, plain(&["report", before]).env("COLUMNS", "80"));
     assert_eq!(set.as_bytes(), narrow);
 }
@@ -292,7 +292,7 @@ fn colours_are_for_terminals_that_want_them() {
         .output()
         .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    // Red from 5 %, green from 0.5 %, nothing below.
+    // Red from 5 %, green from 0.5 %, no colour below.
     let row = |name: &str| text.lines().find(|line| line.contains(name)).unwrap();
     assert!(row("bool std::operator<").contains("\u{1b}[31m"), "{text}");
     let small = row(NAMES[5]);
@@ -317,7 +317,7 @@ fn what_is_longer_than_the_screen_goes_to_a_pager() {
     let plain = on_terminal(80, 40, plain(info).arg("--color=always"));
     assert_eq!(plain.0, 0);
 
-    // It gets all of it, with colours.
+    // The pager gets the whole output, with colours.
     let (status, screen) = on_terminal(80, 10, uniprof(info).env("PAGER", &pager));
     assert_eq!((status, screen.as_str()), (0, ""));
     assert_eq!(std::fs::read_to_string(&paged).unwrap(), plain.1);
@@ -326,19 +326,19 @@ fn what_is_longer_than_the_screen_goes_to_a_pager() {
     let (_, screen) = on_terminal(80, 10, uniprof(info).env("PAGER", less));
     assert_eq!(screen, "FRX");
     std::fs::remove_file(&paged).unwrap();
-    // An interrupt is the pager's affair: whoever started it stays until it ends.
+    // An interrupt is handled by the pager: the program that started it stays until it ends.
     let interrupted = format!("kill -INT $PPID; sleep 0.1; {pager}");
     let (status, _) = on_terminal(80, 10, uniprof(info).env("PAGER", interrupted));
     assert_eq!(status, 0);
     assert_eq!(std::fs::read_to_string(&paged).unwrap(), plain.1);
     std::fs::remove_file(&paged).unwrap();
-    // Ours goes first.
+    // UNIPROF_PAGER has precedence.
     let both = [("PAGER", "false"), ("UNIPROF_PAGER", &pager)];
     on_terminal(80, 10, uniprof(info).envs(both));
     assert!(paged.exists());
     std::fs::remove_file(&paged).unwrap();
 
-    // None for what has room, where there is no terminal, or where none is wanted.
+    // There is no pager if the output fits, without a terminal, or if it is switched off.
     let shown = |rows, command: &mut Command| {
         let (status, screen) = on_terminal(80, rows, command);
         assert!(status == 0 && !paged.exists());
@@ -359,7 +359,7 @@ fn what_is_longer_than_the_screen_goes_to_a_pager() {
     let piped = uniprof(info).env("PAGER", &pager).output().unwrap();
     assert!(piped.status.success() && !paged.exists() && !piped.stdout.is_empty());
 
-    // One that isn't there, or is left at once, is no error, and the status stays that of the report.
+    // A pager that doesn't exist, or that quits at once, is no error. The status remains that of the report.
     assert_eq!(
         shown(10, uniprof(info).env("PAGER", "no-such-pager-here")),
         plain.1

@@ -1,4 +1,4 @@
-//! What ARCHITECTURE.md says that is not there, and how modules may know each other: asked of the sources.
+//! Checks in the sources what ARCHITECTURE.md says is absent, and how modules may depend on each other.
 
 mod sources;
 
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use syn::visit::Visit;
 
-/// The crates, by their folders.
+/// The folders of the crates.
 const CRATES: [&str; 6] = ["agent", "format", "linux", "record", "report", ""];
 /// Where `unsafe` may be.
 const UNSAFE: [&str; 5] = [
@@ -17,10 +17,10 @@ const UNSAFE: [&str; 5] = [
     "report/src/mapped.rs",
     "src/memory.rs",
 ];
-/// Kinds of guests in `record/src/backends/`, of which none knows another, but that QEMU has a gdb stub.
+/// Sorts of guests in `record/src/backends/`. None depends on another, except that QEMU has a gdb stub.
 const GUESTS: [&str; 6] = ["agent", "gdb", "kvm", "process", "qemu", "xen"];
-/// No crate has more files than this at the root of its sources, `lib.rs` or `main.rs` included, by its folder. A new
-/// file belongs in a room; the program is one file for each subcommand.
+/// The most files at the root of each crate's sources, by its folder, including `lib.rs` or `main.rs`. A new
+/// file belongs in a subfolder. The program has one file for each subcommand.
 const ROOT_FILES_MAX: [(&str, usize); 5] = [
     ("agent", 9),
     ("format", 20),
@@ -28,13 +28,13 @@ const ROOT_FILES_MAX: [(&str, usize); 5] = [
     ("report", 15),
     ("", 33),
 ];
-/// No line of the sources is longer (characters).
+/// Length of the longest line of the sources (characters).
 const LINE_CHARACTERS_MAX: usize = 120;
 
-/// A module of a crate: the names on the way to it.
+/// A module of a crate: the names on the path to it.
 type Module = Vec<String>;
 
-/// The module that `file` is, in the crate whose sources are in `folder`.
+/// The module of `file`, in the crate whose sources are in `folder`.
 fn module(folder: &Path, file: &Path) -> Module {
     let inside = file.strip_prefix(folder).unwrap().with_extension("");
     let parts = inside.iter().map(|part| part.to_str().unwrap().to_owned());
@@ -45,19 +45,20 @@ fn module(folder: &Path, file: &Path) -> Module {
     parts
 }
 
-/// Paths to items of the same crate, that are not only for tests.
+/// Paths to items of the same crate, without those that are only for tests.
 #[derive(Default)]
 struct Paths {
-    /// Where we are.
+    /// The current module.
     module: Module,
     found: Vec<Vec<String>>,
     uses_unsafe: bool,
 }
 
 impl Paths {
-    /// Takes a path as it is written.
+    /// Adds a path as it is written.
     fn take(&mut self, written: &[String]) {
-        // What begins otherwise is of a module that stands here, or of another crate, which is no file of ours.
+        // Any other path begins with a module declared here, or with another crate, which has no file in this
+        // one.
         let mut path = match written.first() {
             Some(first) if first == "crate" => Vec::new(),
             _ => self.module.clone(),
@@ -160,8 +161,8 @@ fn read(module: Module, file: &Path) -> Paths {
     paths
 }
 
-/// Who knows whom among modules with one parent, with all that is in them: by parent and module, whom it knows, and
-/// one path by which it does.
+/// Dependencies between modules with the same parent, including everything inside them. By parent and module:
+/// the modules that it depends on, and one path that shows it.
 type Known = BTreeMap<Module, BTreeMap<String, BTreeMap<String, String>>>;
 
 fn known(folder: &Path) -> Known {
@@ -175,7 +176,7 @@ fn known(folder: &Path) -> Known {
             continue;
         }
         for path in read(own.clone(), file).found {
-            // What follows the module's name is an item's.
+            // The components after the module's name are those of an item.
             let lengths = (1..=path.len()).rev();
             let Some(other) = lengths
                 .map(|length| &path[..length])
@@ -202,7 +203,7 @@ fn known(folder: &Path) -> Known {
     known
 }
 
-/// A way from `start` back to itself.
+/// A cycle from `start` back to itself.
 fn circle<'k>(
     knows: &'k BTreeMap<String, BTreeMap<String, String>>,
     start: &'k str,
@@ -243,7 +244,7 @@ fn no_modules_of_a_crate_know_each_other_in_a_circle() {
     assert!(circles.is_empty(), "{}", circles.join("\n"));
 }
 
-/// `main.rs` knows all modules, so that one that knows it, too, closes a circle.
+/// `main.rs` depends on all modules, so a module that depends on it closes a cycle.
 #[test]
 fn no_module_of_the_program_uses_what_main_defines() {
     let folder = root().join("src");
@@ -267,7 +268,7 @@ fn no_module_of_the_program_uses_what_main_defines() {
     assert!(others > 100 && uses.is_empty(), "{uses:#?}");
 }
 
-/// Modules that `file` says are in files of their own, in its order.
+/// The modules that `file` declares in files of their own, in its order.
 fn children(file: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(file).unwrap();
     let items = syn::parse_file(&text).unwrap().items;
@@ -280,7 +281,7 @@ fn children(file: &Path) -> Vec<String> {
     children.collect()
 }
 
-/// So that a list of modules tells the way of the data.
+/// The list of modules then shows the direction of the data.
 #[test]
 fn modules_are_listed_after_those_that_they_use() {
     let mut wrong = Vec::new();
@@ -326,7 +327,7 @@ fn the_root_of_a_crate_is_a_short_list_of_rooms() {
     }
 }
 
-/// The one of both ways to write a module with a folder in use here.
+/// A module with a folder can be written in two ways; only one of them is used here.
 #[test]
 fn a_module_with_a_folder_is_the_file_beside_it() {
     let files = CRATES.map(|name| sources(&root().join(name).join("src")));
@@ -357,7 +358,7 @@ fn no_guest_knows_another_but_qemu_its_stub() {
     assert!(found.is_empty(), "{found:?}");
 }
 
-/// What kinds of guests share is in `guest`, and what the recorder asks of them in `source`.
+/// Code that sorts of guests share is in `guest`, and the interface to the recorder is in `source`.
 #[test]
 fn nothing_else_of_the_recorder_knows_a_kind_of_guest() {
     let known = known(&root().join("record/src"));
@@ -409,7 +410,7 @@ fn unsafe_is_where_architecture_says() {
     );
 }
 
-/// So that no other package tells Xen or the kernel an address.
+/// No other package then passes an address to Xen or the kernel.
 #[test]
 fn the_system_interface_is_the_recorders_own() {
     let text = std::fs::read_to_string(root().join("record/src/lib.rs")).unwrap();
@@ -440,7 +441,7 @@ fn lines_are_not_too_long_to_be_read() {
     assert!(long.is_empty(), "{long:#?}");
 }
 
-/// Facts about processors, as code would state them, which may stand in one folder only.
+/// Facts about processors, as they appear in code. They may be in one folder only.
 const OF_PROCESSORS: [(&str, &str); 6] = [
     ("0xe8", "the opcode of CALL"),
     ("0xd63f_0000", "the opcode of BLR"),
@@ -479,7 +480,7 @@ fn facts_about_processors_have_one_home() {
     );
 }
 
-/// Matches with `true` or `false` as a pattern of its own.
+/// Matches that have `true` or `false` as a whole pattern.
 #[derive(Default)]
 struct BoolMatches(usize);
 
@@ -515,7 +516,7 @@ fn a_choice_by_a_bool_is_an_if() {
     }
 }
 
-/// What a file leaves out of records, and copies.
+/// What a file omits when it destructures records, and what it copies.
 #[derive(Default)]
 struct Shortcuts(Vec<String>);
 
@@ -537,7 +538,7 @@ impl<'s> Visit<'s> for Shortcuts {
     }
 }
 
-/// So that whoever adds a field or a text to the format has to say what of it a redacted recording may keep.
+/// Someone who adds a field or a text to the format then has to decide what a redacted recording keeps of it.
 #[test]
 fn redaction_takes_records_apart_whole_and_copies_no_text() {
     let file = root().join("report/src/bundle/redact/records.rs");
@@ -556,7 +557,7 @@ fn redaction_takes_records_apart_whole_and_copies_no_text() {
     assert_eq!(shortcuts(&text), Vec::<String>::new());
 }
 
-/// Names in the tables of dependencies of a manifest, as sources call them, and where these sources are.
+/// The dependencies in a manifest, named as in sources, and the folders of the sources that use them.
 fn dependencies(manifest: &str) -> Vec<(String, &'static [&'static str])> {
     let mut found = Vec::new();
     let mut folders: Option<&'static [&'static str]> = None;

@@ -1,12 +1,12 @@
-//! Traces of other tools, from their text to every view. The real dumps of Nanos in corpus/traces/ are counted by awk
-//! and read by tests/nanos_ftrace.py, neither of which knows anything of uniprof.
+//! Traces of other tools, from their text to every view. The real dumps of Nanos in corpus/traces/ are also
+//! counted by awk and read by tests/nanos_ftrace.py, both of which are independent of uniprof.
 #![cfg(feature = "report")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The dumps, and how many CPUs wrote each.
+/// The dumps, and the number of CPUs in each.
 const DUMPS: [(&str, u32); 2] = [("nanos-ftrace-1cpu", 1), ("nanos-ftrace-2cpu", 2)];
 
 struct Dump {
@@ -19,7 +19,7 @@ fn in_repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// The output of a command that must succeed.
+/// The output of a command, which must succeed.
 fn run(command: &mut Command) -> String {
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
@@ -33,7 +33,7 @@ fn uniprof(words: &[&str]) -> Command {
     command
 }
 
-/// A dump unpacked, and what was made of it.
+/// Unpacks a dump and imports it.
 fn import(name: &str) -> Dump {
     let folder = tempfile::tempdir().unwrap();
     let packed = std::fs::read(in_repository(&format!("corpus/traces/{name}.txt.zst"))).unwrap();
@@ -49,7 +49,7 @@ fn import(name: &str) -> Dump {
     }
 }
 
-/// Calls that begin, leaves, ends, and calls that never end, as lines of the text are counted by awk.
+/// Counts starts of calls, leaf calls, ends, and calls without an end, as lines of the text.
 const COUNT: &str = r#"
 /^#/ || NF == 0 { next }
 { split($0, part, ")"); cpu = part[1] + 0 }
@@ -96,10 +96,10 @@ fn calls_are_as_many_as_awk_counts() {
     }
 }
 
-/// What a CPU spent in a function, in nanoseconds, and how often that was called.
+/// Self time (nanoseconds) and number of calls, by CPU and function.
 type Functions = BTreeMap<(u32, String), (u64, u64)>;
 
-/// The same as the second reader says, without what never ends.
+/// The same from the second reader, without calls that never end.
 fn by_second_reader(text: &Path) -> Functions {
     let script = in_repository("tests/nanos_ftrace.py");
     let told = run(Command::new("python3").arg("-B").arg(script).arg(text));
@@ -182,7 +182,7 @@ fn a_dump_cut_anywhere_tells_what_is_wrong_and_loses_nothing_else() {
     let dump = import("nanos-ftrace-2cpu");
     let text = std::fs::read(&dump.text).unwrap();
     let cut = dump.folder.path().join("cut.txt");
-    // In the middle of a line's name.
+    // The cut is in the middle of a name.
     let end = text.len() / 2;
     let end = end
         + text[end..]
@@ -225,7 +225,7 @@ fn what_is_no_trace_is_refused_with_what_was_tried() {
     assert!(!out.exists());
 }
 
-/// Every view and export of a recording of calls says that its numbers are time.
+/// Every view and export of a recording of calls says that its numbers are times.
 #[test]
 fn views_and_exports_are_in_time() {
     let dump = import("nanos-ftrace-2cpu");
@@ -268,7 +268,7 @@ fn views_and_exports_are_in_time() {
     }
 }
 
-/// The longest call as the text has it: `--slowest` has it first, and within it what it called.
+/// The longest call of the text comes first in `--slowest`, with its callees.
 #[test]
 fn the_slowest_calls_are_told_with_what_they_called() {
     let dump = import("nanos-ftrace-2cpu");
@@ -300,7 +300,7 @@ fn the_slowest_calls_are_told_with_what_they_called() {
         ["write", "file_write"],
         "{writes}"
     );
-    // What it took, and all that it called took, is its length.
+    // Its self time and the self times of all its callees add up to its duration.
     let expected = run(Command::new("awk")
         .arg("/} \\/\\* write \\*\\/$/ { gsub(/[^0-9. ]/, \" \"); if ($2 > most) most = $2 } END { print most }")
         .arg(&dump.text));
@@ -311,7 +311,7 @@ fn the_slowest_calls_are_told_with_what_they_called() {
     );
 }
 
-/// What a browser computes of a text, by the programs of coreutils.
+/// The hash that a browser computes of a text, computed by coreutils.
 fn hash(of: &str) -> String {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), of).unwrap();
@@ -319,7 +319,7 @@ fn hash(of: &str) -> String {
     run(Command::new("sh").args(["-c", line]).arg(file.path()))
 }
 
-/// The page of bars may apply its own style, and nothing else.
+/// The page of bars may apply its own style only.
 #[test]
 fn a_page_of_bars_allows_its_own_style_and_no_script() {
     let dump = import("nanos-ftrace-2cpu");
@@ -335,7 +335,7 @@ fn a_page_of_bars_allows_its_own_style_and_no_script() {
         "write the hash of the style into STYLE_HASH: {policy}"
     );
     assert!(!rest.contains("<style") && !page.contains("<script") && !page.contains(" style="));
-    // What is switched off is hidden in all bars: a rule for each switch.
+    // A rule for each switch hides its function in all bars.
     for switch in 0..25 {
         assert!(style.contains(&format!(
             "#f{switch}:not(:checked) ~ .bars .f{switch} {{ display: none; }}"
@@ -350,7 +350,7 @@ fn calls_are_compared_with_calls_and_never_with_samples() {
     let told = run(&mut uniprof(&["diff", trace, trace]));
     assert!(told.contains("No change is certain."), "{told}");
     assert!(told.contains("there are no calls a second"), "{told}");
-    // What has time: its picture and its rules.
+    // The options that apply to times: the flame graph, and rules without points.
     let flame = dump.folder.path().join("diff.svg");
     let flame = format!("--flame={}", flame.display());
     let rule = [
@@ -430,7 +430,7 @@ fn system_calls_are_counted_with_their_errors_and_listed_as_strace_does() {
     assert_eq!(calls(&["--from", "150us", "--to", "300us"]), all[2..4]);
     assert_eq!(calls(&["--thread", "101"]), all[2..4]);
     assert_eq!(calls(&["--focus", "^openat$"]), [all[0], all[2], all[4]]);
-    // What has no lengths has no times to tell.
+    // A trace without durations has no times to show.
     std::fs::write(
         &log,
         "[2] openat(-100, \"/etc/hosts\", 0x0, 0x0) = ENOENT\n",

@@ -1,10 +1,10 @@
-//! Words that the documents and `--help` don't use, because nobody would say them aloud, or because the field has a
-//! word of its own (docs/glossary.md).
+//! Words that the documents and `--help` must not use: they are unnatural, or the field has its own word
+//! (docs/glossary.md).
 
 use kit::root;
 use std::path::PathBuf;
 
-/// A word, and what to write instead.
+/// A word, and its replacement.
 const WORST: &[(&str, &str)] = &[
     ("tells", "reports, shows, says"),
     ("told", "reported, shown, said"),
@@ -39,7 +39,7 @@ const WORST: &[(&str, &str)] = &[
     ("whose place", "whose position, or which it is"),
 ];
 
-/// The documents of the project, wherever they are.
+/// All documents of the project.
 fn documents() -> Vec<PathBuf> {
     let (mut open, mut found) = (vec![root().to_owned()], Vec::new());
     while let Some(folder) = open.pop() {
@@ -58,7 +58,7 @@ fn documents() -> Vec<PathBuf> {
     found
 }
 
-/// The sentences of a page: no blocks of code, nothing between backticks.
+/// The sentences of a page, without blocks of code and texts between backticks.
 fn prose(page: &str) -> String {
     let mut is_code = false;
     let lines = page.lines().filter(|line| {
@@ -70,7 +70,7 @@ fn prose(page: &str) -> String {
     text.split('`').step_by(2).collect::<Vec<_>>().join(" ")
 }
 
-/// The words of the list in `text`, with what to write instead.
+/// The words of the list that occur in `text`, each with its replacement.
 fn found(text: &str) -> Vec<String> {
     let words: Vec<String> = text
         .split(|letter: char| !letter.is_alphanumeric() && !['\'', '-'].contains(&letter))

@@ -1,5 +1,5 @@
-//! The steps of the workflow in docs/, in a shell as GitHub's runner starts it, on a repository with a pull request
-//! that makes one function slower.
+//! The steps of the workflow in docs/, run in a shell as GitHub's runner starts it, on a repository with a
+//! pull request that makes one function slower.
 
 #![cfg(all(feature = "record", feature = "report"))]
 
@@ -10,7 +10,8 @@ const WORKFLOW: &str = include_str!("../docs/pull-request.yml");
 
 const RELEASE: &str = include_str!("../.github/workflows/release.yml");
 
-/// Four functions, of which one does `times` as much. By shares alone it can't be told which of two changed.
+/// Four functions. One of them does `times` as much work. With two, shares alone wouldn't show which of them
+/// changed.
 fn source(times: u32) -> String {
     let function = |name: &str, rounds: u32| {
         format!("PLAIN uint64_t {name}(uint64_t n) {{ return mix(n, {rounds}) + 1; }}\n")
@@ -37,7 +38,7 @@ fn source(times: u32) -> String {
     )
 }
 
-/// Names and scripts of the steps of a workflow that run something.
+/// Names and scripts of the steps of a workflow that have a script.
 fn steps(workflow: &str) -> Vec<(String, String)> {
     let mut steps: Vec<(String, String)> = Vec::new();
     for line in workflow.lines() {
@@ -82,7 +83,7 @@ fn a_pull_request_that_makes_a_function_slower_is_told_so() {
     for name in ["repository", "temp", "bin"] {
         std::fs::create_dir(folder.join(name)).unwrap();
     }
-    // The machine's settings are not the test's to change.
+    // A test must not change the settings of the machine.
     let sudo = folder.join("bin/sudo");
     std::fs::write(&sudo, "#!/bin/sh\necho \"would run: $*\"\n").unwrap();
     let made = run(

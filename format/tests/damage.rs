@@ -1,5 +1,5 @@
-//! Every prefix and every flipped byte of a recording: read without panic, hang or much memory, and
-//! without losing a block that is whole. Also bytes taken out, put in, and taken from elsewhere.
+//! Every prefix and every flipped byte of a recording is read without panic, hang or much memory, and without
+//! losing an intact block. So are recordings with bytes removed, inserted, and copied from elsewhere.
 
 #[allow(dead_code)]
 mod bounds;
@@ -10,7 +10,7 @@ use bounds::{alone, bounded};
 use fixture::{read_slice, read_stream, small_recording};
 use uprof::{Block, Damage, DamageKind, Item, OpenError, StreamReader};
 
-/// Reads `bytes` as a slice and as a stream; both must say the same, quickly and in little memory.
+/// Reads `bytes` as a slice and as a stream. Both must give the same result, quickly and in little memory.
 fn read_both(bytes: &[u8]) -> Result<Vec<Item<'_>>, OpenError> {
     let piece = 1 + bytes.len() % 97;
     let (from_slice, from_stream) = bounded(|| (read_slice(bytes), read_stream(bytes, piece)));
@@ -102,7 +102,8 @@ fn every_flipped_byte_costs_its_block_only() {
     }
 }
 
-/// One damage, at the block hit, that tells the samples lost if a block follows.
+/// Checks that there is one damage, at the block that was hit, with the number of lost samples if a block
+/// follows.
 fn check_damage(at: usize, blocks: &[Block<'_>], damages: &[Damage], place: &str) {
     let [damage] = damages else {
         panic!("{place}: {damages:?}")
@@ -132,7 +133,7 @@ fn check_damage(at: usize, blocks: &[Block<'_>], damages: &[Damage], place: &str
         "{place}"
     );
     assert_eq!(damage.bytes, block.file_bytes(), "{place}");
-    // Behind the last nothing tells how many there were.
+    // After the last block, nothing shows how many samples there were.
     let told = (hit + 1 < blocks.len()).then_some(u64::from(block.samples));
     assert_eq!(damage.samples, told, "{place}");
 }

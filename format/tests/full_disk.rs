@@ -1,5 +1,5 @@
-//! An output that fails in the middle of a block: what was written before and after is read, and
-//! what was not is told.
+//! An output that fails in the middle of a block. What was written before and after can be read, and the rest
+//! is reported as lost.
 
 #[allow(dead_code)]
 mod fixture;
@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use uprof::cold::Metadata;
 use uprof::{Frame, Item, Sample, SliceReader, Task, Writer};
 
-/// A disk that has room up to a byte, and again after it was asked in vain a number of times.
+/// A disk that has room up to a byte. After it has refused a number of writes, it has room again.
 struct Disk {
     bytes: Vec<u8>,
     room: usize,
@@ -72,7 +72,7 @@ fn a_full_disk_costs_the_blocks_that_did_not_fit() {
     }
 }
 
-/// Who is killed between two writes leaves a file that opens, whichever they are.
+/// If the recorder is killed between any two writes, it leaves a file that can be opened.
 #[test]
 fn what_is_there_after_each_write_is_a_recording() {
     struct Steps(std::rc::Rc<std::cell::RefCell<Vec<Vec<u8>>>>);

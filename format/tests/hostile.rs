@@ -1,4 +1,4 @@
-//! Recordings that were made to harm: every checksum is right, what they cover is not.
+//! Malicious recordings: every checksum is right, but the content is not.
 
 #[allow(dead_code)]
 mod bounds;
@@ -62,7 +62,7 @@ fn random_changes_of_payloads_are_survived() {
 fn tables_longer_than_the_limits_are_refused() {
     let _turn = alone();
     let many = vec![0; MAX_PAYLOAD_BYTES - 64];
-    // Tasks, node steps (all children of the node before), register masks.
+    // Tasks, node steps (each node is the child of the one before), register masks.
     for (column, word) in [(1, "tasks"), (5, "step"), (13, "masks")] {
         let mut all = vec![(column, many.clone())];
         if column == 5 {
@@ -82,7 +82,7 @@ fn tables_longer_than_the_limits_are_refused() {
 #[test]
 fn the_largest_stack_table_is_read() {
     let _turn = alone();
-    // Outermost frames side by side, each new: no list is longer than its limit.
+    // Outermost frames side by side, all different: no list exceeds its limit.
     let count = uprof::layout::MAX_NODES;
     let mut steps = vec![1];
     steps.resize(count, 3);
@@ -122,7 +122,7 @@ fn the_largest_stack_table_is_read() {
 #[test]
 fn repeated_stacks_are_bounded() {
     let _turn = alone();
-    // The first row has 256 KiB, each further row repeats them in six bytes.
+    // The first row has 256 KiB, and each further row repeats them in six bytes.
     let length = 256u64 << 10;
     let (mut lengths, mut runs) = (Vec::new(), Vec::new());
     for row in 0..MAX_ROWS {
@@ -147,7 +147,7 @@ fn repeated_stacks_are_bounded() {
 #[test]
 fn the_largest_block_is_not_held_twice() {
     let _turn = alone();
-    // 63 tasks with 256 KiB of stack each, stored plain.
+    // 63 tasks with 256 KiB of stack each, stored without compression.
     let (rows, length) = (63, 256usize << 10);
     let mut tasks = Vec::new();
     (0..rows as u64).for_each(|task| tasks.extend([0, task as u8]));
@@ -175,7 +175,7 @@ fn the_largest_block_is_not_held_twice() {
 #[test]
 fn stacks_that_creep_downwards_are_bounded() {
     let _turn = alone();
-    // The first row has 255 KiB; each further row has two bytes, one of them below the rest.
+    // The first row has 255 KiB. Each further row has two bytes, one of which is below the others.
     let length = 255u64 << 10;
     let mut lengths = Vec::new();
     varint(&mut lengths, length + 1);
@@ -234,13 +234,13 @@ fn cold_records_that_claim_to_be_long_are_refused() {
             let (_, message) = read_one(&recording_of(block_type, 0, &claim));
             assert!(message.is_some(), "{}", block_type.name());
         }
-        // As many records as the longest payload can hold, of the least bytes each.
+        // As many records as fit into the longest payload, with the least bytes each.
         let mut most = vec![0xfc];
         most.extend(((1u32 << 20) / 8).to_le_bytes());
         most.resize(1 << 20, 0);
         read_one(&recording_of(block_type, 0, &most));
     }
-    // Metadata: texts without end in the command line; notes of empty pairs.
+    // Metadata with endless texts in the command line, and notes of empty pairs.
     for (tag, count_at) in [(1u8, 1), (5, 0)] {
         let mut section = vec![0; count_at];
         section.push(0xfc);
@@ -272,7 +272,7 @@ fn symbols_that_claim_to_be_many_are_refused() {
     payload.extend(&symbols);
     let (_, message) = read_one(&recording_of(BlockType::Image, 0, &payload));
     assert!(message.is_some());
-    // Sections that nobody knows.
+    // Sections of unknown types.
     let unknown = [&identity[..], &[9, 0].repeat(1 << 20)].concat();
     let (_, message) = read_one(&recording_of(BlockType::Image, 0, &unknown));
     assert!(message.unwrap().contains("section"));

@@ -1,4 +1,4 @@
-//! What is more than a block may hold is split, left out, or refused by name.
+//! Data that exceeds the limit of a block is split, left out, or refused with an error that names the limit.
 
 #[allow(dead_code)]
 mod fixture;
@@ -61,7 +61,7 @@ fn one_record_that_is_too_long_is_refused() {
     let mut writer = writer();
     let error = writer.tasks(&[event]).unwrap_err().to_string();
     assert!(error.contains("tasks block of 1048"), "{error}");
-    // The recording goes on.
+    // The recording continues.
     writer.sample(&sample(1, &[])).unwrap();
     assert_eq!(blocks(&writer.finish(&end()).unwrap()).len(), 3);
 }
@@ -99,7 +99,7 @@ fn symbols_are_split_over_parts() {
 
 #[test]
 fn blocks_of_samples_are_closed_before_a_limit() {
-    // Deep chains that share nothing, then stacks of the largest size.
+    // Deep chains that have nothing in common, then stacks of the largest size.
     let mut writer = writer();
     let mut count = 0u64;
     for number in 0..600u64 {

@@ -1,4 +1,4 @@
-//! Block headers that were made to mislead: their checksums are right.
+//! Malicious block headers: their checksums are right.
 
 #[allow(dead_code)]
 mod bounds;
@@ -17,7 +17,7 @@ use zerocopy::IntoBytes;
 #[test]
 fn headers_within_headers_do_not_make_a_reader_slow() {
     let _turn = alone();
-    // Each asks for as much as there is and has a wrong checksum: 16 Ki × 1 MiB to be looked at.
+    // Each claims all remaining bytes and has a wrong checksum: 16 Ki × 1 MiB to be checked.
     let count = 1 << 14;
     let mut bytes = Preamble::new(UUID).as_bytes().to_vec();
     for number in 0..count {
@@ -58,7 +58,7 @@ fn a_header_that_claims_16_mib_hides_nothing() {
         assert_eq!(items, read_stream(&bytes, 100).unwrap());
         assert_eq!(items.len(), 1 + read_slice(&sound).unwrap().len());
     });
-    // One byte more than allowed is no header at all.
+    // One byte more than allowed makes it no header at all.
     claim.stored_bytes = (MAX_PAYLOAD_BYTES as u32 + 1).into();
     claim.header_crc = claim.checksum().into();
     let bytes = [&sound[..32], claim.as_bytes(), &sound[32..]].concat();

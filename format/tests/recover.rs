@@ -1,4 +1,4 @@
-//! What is recovered is a sound recording with all that was sound, and says what was not.
+//! A recovered recording is sound, has everything that was sound, and reports what was not.
 
 #[allow(dead_code)]
 mod fixture;
@@ -38,7 +38,7 @@ fn payloads<'a>(blocks: &'a [Block<'_>], skip: &[u16]) -> Vec<&'a [u8]> {
     kept.map(|block| block.stored()).collect()
 }
 
-/// Types of blocks that a recovery writes anew: losses, end.
+/// Types of blocks that a recovery writes again: losses and end.
 const RENEWED: [u16; 2] = [6, 9];
 
 #[test]
@@ -82,7 +82,7 @@ fn every_single_damage_is_recovered_from() {
     }
 }
 
-/// What went with damage is told as a loss.
+/// Samples lost with damage are reported as a loss.
 fn check_losses(after: &[Block<'_>], lost: u64) {
     let damaged = |block: &Block<'_>| match block.payload().unwrap() {
         Payload::Losses(losses) => losses
@@ -145,7 +145,7 @@ fn an_input_that_fails_is_an_error() {
     assert_eq!(error.to_string(), "unplugged");
 }
 
-/// Not written anew, which would take time for each frame of each row.
+/// The block is copied rather than encoded again, which would take time for each frame of each row.
 #[test]
 fn a_block_keeps_its_bytes_up_to_a_fault() {
     let mut writer = Writer::create(Vec::new(), UUID, &Metadata::default(), 0).unwrap();
@@ -156,7 +156,7 @@ fn a_block_keeps_its_bytes_up_to_a_fault() {
     let at = writer.written_bytes() as usize;
     let mut bytes = writer.finish(&end()).unwrap();
     let start = blocks(&bytes)[1].offset as usize;
-    // A row too many, and a byte behind the columns.
+    // One row too many, and a byte after the columns.
     bytes.insert(at, 0);
     let (header, payload) = BlockHeader::mut_from_prefix(&mut bytes[start..=at]).unwrap();
     assert_eq!(header.codec, Codec::Plain.number());

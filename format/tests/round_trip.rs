@@ -1,4 +1,4 @@
-//! What is written is what is read, from a slice and from a pipe.
+//! Written data is read back unchanged, from a slice and from a pipe.
 
 use proptest::prelude::*;
 use uprof::cold::{ClockPair, Code, Cost, End, EndReason, Loss, LossReason, Metadata};
@@ -12,7 +12,7 @@ use uprof::{
     SampleBlock, SliceReader, State, Stop, StreamReader, Task, Wait, Writer,
 };
 
-/// A sample that owns its parts.
+/// A sample that owns its data.
 #[derive(Debug, Clone, PartialEq)]
 struct Owned {
     time_ns: u64,
@@ -112,7 +112,7 @@ fn end() -> End {
     }
 }
 
-/// A recording of these.
+/// A recording of these samples.
 fn written(samples: &[Owned]) -> Vec<u8> {
     let mut writer = Writer::create(Vec::new(), [7; 16], &Metadata::default(), 1).unwrap();
     for sample in samples {
@@ -341,7 +341,7 @@ fn a_chain_that_is_too_long_loses_its_outer_end_and_says_so() {
 
 #[test]
 fn roots_that_stay_cost_few_bytes_and_those_that_change_are_read_back() {
-    // By sample number; two vCPUs take turns.
+    // By sample number, with two vCPUs alternating.
     let stays = |_: u64| Some(0x1a2_b000);
     let changes = |number: u64| match number / 50 % 3 {
         0 => None,

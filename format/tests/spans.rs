@@ -1,5 +1,5 @@
-//! Calls of a trace: what is written is what is read, whatever the bytes are nothing is taken on trust, and a damaged
-//! block costs what is in it.
+//! Calls of a trace. Written calls are read back unchanged, no bytes are trusted, and a damaged block loses
+//! only its own calls.
 
 #[allow(dead_code)]
 mod bounds;
@@ -107,7 +107,7 @@ proptest! {
     }
 }
 
-/// A call of some task that takes `length_ns`.
+/// A call of a task, with the duration `length_ns`.
 fn call(name: &str, depth: u16, length_ns: u64) -> Span<&str> {
     Span {
         name,
@@ -144,7 +144,7 @@ fn a_trace_longer_than_a_block_is_split() {
 #[test]
 fn names_and_tasks_are_bounded_by_the_block() {
     let mut writer = writer();
-    // So many tasks that a block is full of them, then names that fill several, and one that is too long.
+    // Enough tasks to fill a block, then names that fill several, and one name that is too long.
     for vcpu in 0..20_000 {
         let task = Task { space: 9, vcpu };
         let span = Span {
@@ -173,12 +173,12 @@ fn names_and_tasks_are_bounded_by_the_block() {
     );
 }
 
-/// A block of these columns: rows read, and the message where it can't be decoded.
+/// Reads a block with these columns. Returns the number of rows, and the message if it can't be decoded.
 fn block_of(all: &[(u64, Vec<u8>)]) -> (usize, Option<String>) {
     read_one(&recording_of(BlockType::Spans, 0, &columns(all)))
 }
 
-/// One span that is whole, without a time, of task 0/0 and with the name `a`.
+/// The columns of one complete span without a time, of task 0/0 and with the name `a`.
 fn one() -> Vec<(u64, Vec<u8>)> {
     vec![
         (1, vec![0, 0]),
@@ -207,7 +207,7 @@ fn tables_that_cannot_be_are_refused() {
         assert!(message.contains(word), "column {column}: {message}");
         assert!(message.contains("block 0 (spans) at byte 32"), "{message}");
     }
-    // A name that ends within a letter.
+    // A name that ends in the middle of a letter.
     let mut all = one();
     all[1].1 = vec![1, 1];
     all[2].1 = "é".into();

@@ -1,4 +1,4 @@
-//! format-spec.md says what the code does: its tag tables and its hex dump, read from the page.
+//! format-spec.md agrees with the code: its tables of tags and its hex dump are read from the page.
 
 use std::collections::BTreeMap;
 use uprof::cold::{Cost, EndReason, LossReason, Metadata, TargetKind};
@@ -12,7 +12,7 @@ use uprof::{
 
 const PAGE: &str = include_str!("../../format-spec.md");
 
-/// Rows of the table below the mark `<!-- tags: NAME -->`: number and name.
+/// The rows of the table below the mark `<!-- tags: NAME -->`: number and name.
 fn table(name: &str) -> Vec<(u64, String)> {
     let mark = format!("<!-- tags: {name} -->");
     let lines = PAGE.lines().skip_while(|line| *line != mark).skip(1);
@@ -59,7 +59,8 @@ fn tables_are_those_of_the_code() {
     );
 }
 
-/// The table of columns says what the code's says: which are critical, how numbers are told and printed.
+/// The table of columns agrees with the code's: which columns are critical, and how numbers are stored and
+/// printed.
 #[test]
 fn columns_are_those_of_the_code() {
     let row = |column: Column| {
@@ -129,7 +130,7 @@ fn limits_are_those_of_the_code() {
     assert_eq!(limit("registers in an unwind rule"), MAX_SAVES);
 }
 
-/// The recording that section 13 takes apart.
+/// The recording that section 13 explains.
 fn worked_example() -> Vec<u8> {
     let metadata = Metadata {
         recorder: Recorder {
@@ -178,7 +179,7 @@ fn worked_example() -> Vec<u8> {
     writer.finish(&end).unwrap()
 }
 
-/// The bytes of the dump: `offset: hex … | meaning`.
+/// The bytes of the dump, `offset: hex … | meaning`.
 fn dump_on_the_page() -> Vec<u8> {
     let mut bytes = Vec::new();
     let lines = PAGE

@@ -1,7 +1,8 @@
-//! What every kind of guest promises the recorder, asked of each in one table: a guest that was frozen runs again, the
-//! sampler's loop allocates nothing, the end of a guest is told, and so is what was lost.
+//! The promises that every sort of guest makes to the recorder, checked for each in one table. A guest that
+//! was frozen runs again. The sampler's loop allocates nothing. The end of a guest is reported, and so are
+//! losses.
 //!
-//! Where the real guest can't be had in a test, the row has a fake, and says so.
+//! If a test can't have the real guest, its row has a fake one and says so.
 
 mod fake;
 #[path = "fake/stub.rs"]
@@ -34,7 +35,7 @@ use uniprof_record::{agent, gdb, qemu};
 use uprof::cold::{EndReason, LossReason, Target};
 use uprof::{Item, Payload, SliceReader};
 
-/// The system's allocator, counting each thread's calls.
+/// The system's allocator, with a count of each thread's calls.
 struct Counting;
 
 thread_local! {
@@ -65,17 +66,17 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// A kind of guest.
+/// A sort of guest.
 struct Row {
-    /// How its targets begin, as in `BACKENDS` of the program.
+    /// The prefix of its targets, as in `BACKENDS` of the program.
     prefix: &'static str,
-    /// What stands for it here.
+    /// The guest that is used here.
     what: &'static str,
-    /// Opens a guest that is always busy; or why there can be none here.
+    /// Opens a guest that is always busy. The error says why that isn't possible here.
     open: fn(&Plan) -> Result<Subject, String>,
 }
 
-/// All kinds of guests; a new one is one line.
+/// All sorts of guests, one line each.
 #[rustfmt::skip]
 const ROWS: &[Row] = &[
     Row { prefix: "pid:", what: "a process by perf events", open: by_perf },
@@ -90,20 +91,20 @@ const ROWS: &[Row] = &[
     Row { prefix: "", what: "a fake guest in the place of a Xen domain", open: by_fake },
 ];
 
-/// A guest, and what is to be known of it without the recorder.
+/// A guest, with access to it that doesn't depend on the recorder.
 struct Subject {
     source: Source,
-    /// Whether all of it runs.
+    /// Whether all of the guest runs.
     runs: Box<dyn Fn() -> bool>,
-    /// Ends it while it is recorded. Where it is not called, the guest goes with it.
+    /// Ends the guest while it is recorded. If it is not called, the guest ends on drop.
     end: Box<dyn FnOnce() + Send>,
-    /// A command, which is ended with its recording.
+    /// Whether it is a command, which ends with its recording.
     is_command: bool,
-    /// What goes with the guest.
+    /// A folder that is removed with the guest.
     _kept: Option<TempDir>,
 }
 
-/// Those that there can be here.
+/// The guests that are available here.
 fn subjects(plan: &Plan) -> impl Iterator<Item = (&'static Row, Subject)> {
     ROWS.iter().filter_map(|row| match (row.open)(plan) {
         Ok(subject) => Some((row, subject)),
@@ -136,7 +137,7 @@ fn is_running(pid: i32) -> bool {
     state.is_some_and(|state| !"tTZ".contains(state))
 }
 
-/// A process that is no command of the recorder, and the control group that was made for it. Neither outlives this.
+/// A process that is not a command of the recorder, and its control group. Both end on drop.
 struct Busy(Child, Option<PathBuf>);
 
 impl Drop for Busy {
@@ -184,12 +185,12 @@ fn busy(program: &Path) -> Child {
         .args(SCRIPT)
         .spawn()
         .unwrap();
-    // Until it is the program that it is to be.
+    // Wait until it has become the program.
     std::thread::sleep(Duration::from_millis(50));
     child
 }
 
-/// A number that no other guest here has.
+/// A number that no other guest of these tests has.
 fn number() -> String {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -296,7 +297,7 @@ fn by_fake(_: &Plan) -> Result<Subject, String> {
     Ok(of_fake(source, state, None))
 }
 
-/// Two vCPUs whose stacks can be read; named fake, as it is no guest.
+/// Two vCPUs with readable stacks. It is named fake because it is not a real guest.
 struct FakeGuest {
     facts: Facts,
     state: Arc<State>,
@@ -331,13 +332,13 @@ impl StopWorld for FakeGuest {
     }
 }
 
-/// A guest whose freeze takes long, once.
+/// A guest whose freeze takes long once.
 struct Slow {
     inner: Box<dyn StopWorld>,
     freezes: u32,
 }
 
-/// The freeze that takes so long: an early one, for the recording not to end in it on a busy machine.
+/// The freeze that takes long. It is an early one, so that a recording on a busy machine doesn't end in it.
 const SLOW_FREEZE: (u32, Duration) = (10, Duration::from_millis(300));
 
 impl StopWorld for Slow {
@@ -380,7 +381,7 @@ fn record(source: Source, plan: &Plan, output: &mut Vec<u8>) -> Summary {
     uniprof_record::record(source, output, plan, counters).unwrap()
 }
 
-/// Whether it becomes so, soon.
+/// Whether the condition soon becomes true.
 fn soon(mut is_so: impl FnMut() -> bool) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(10) {
@@ -427,7 +428,7 @@ fn what_was_frozen_runs_again() {
                 }
                 50
             }
-            // The kernel doesn't stop a process to sample it.
+            // The kernel doesn't stop a process in order to sample it.
             Hot::Pushed(_) => 0,
         };
         // A process that had no processor is not stopped.
@@ -451,10 +452,10 @@ fn a_guest_runs_after_a_recording() {
     }
 }
 
-/// Opening a target reads `/proc`, which may take a piece more or less of it each time.
+/// Opening a target reads `/proc`, whose size varies, so the number of allocations does, too.
 const OPENING_DIFFERS_BY: u64 = 4;
 
-/// Records for a while and counts the allocations of this thread, which is the sampling one.
+/// Records for a while, and counts the allocations of this thread, which is the sampling one.
 fn counted(row: &Row, milliseconds: u64, stack_bytes: u32) -> Option<(Summary, u64)> {
     let plan = plan(milliseconds, stack_bytes);
     let subject = (row.open)(&plan).ok()?;
@@ -464,7 +465,7 @@ fn counted(row: &Row, milliseconds: u64, stack_bytes: u32) -> Option<(Summary, u
     Some((summary, CALLS.with(Cell::get) - before))
 }
 
-/// A recording that takes many samples allocates as often, on the sampling thread, as one that takes few.
+/// On the sampling thread, a recording with many samples makes as many allocations as one with few.
 #[test]
 fn the_loop_allocates_nothing() {
     for row in ROWS {
@@ -472,14 +473,15 @@ fn the_loop_allocates_nothing() {
             let Some((short, few)) = counted(row, 300, stack_bytes) else {
                 continue;
             };
-            // On a busy machine it takes longer until a recording is a long one.
+            // On a busy machine it takes longer until a recording has enough samples.
             let is_long = |(long, _): &(Summary, u64)| long.samples > short.samples + 20;
             let (long, many) = [1500, 6000, 24_000]
                 .into_iter()
                 .filter_map(|milliseconds| counted(row, milliseconds, stack_bytes))
                 .find(is_long)
                 .unwrap_or_else(|| panic!("{}: too few samples in 24 s to tell", row.what));
-            // What is read of /proc to open may have grown or shrunk meanwhile; a sample's allocation would be in each.
+            // The part of /proc that is read when opening may have changed its size. An allocation for each
+            // sample would show in every recording.
             let is_near = |few: u64| many.abs_diff(few) <= OPENING_DIFFERS_BY;
             let mut again = (0..3).filter_map(|_| counted(row, 300, stack_bytes));
             assert!(
@@ -497,7 +499,7 @@ fn the_loop_allocates_nothing() {
 fn the_end_of_a_guest_is_told() {
     let plan = plan(60_000, 4096);
     for (Row { prefix, what, .. }, subject) in subjects(&plan) {
-        // Others of that name may come; tests/process.rs has some that do.
+        // Other processes with that name may come; tests/process.rs has some that do.
         if *prefix == "name:" {
             continue;
         }
@@ -562,7 +564,7 @@ fn what_was_lost_is_told() {
     }
 }
 
-/// What has a recorder inside may have children of its own.
+/// A program with a recorder inside may have child processes of its own.
 #[test]
 fn children_of_other_threads_are_left_to_them() {
     let waits = std::thread::spawn(|| {
@@ -580,7 +582,7 @@ fn children_of_other_threads_are_left_to_them() {
     assert!(waits.join().unwrap().unwrap().success());
 }
 
-/// What a recording has: samples, losses by reason, why it ended.
+/// The content of a recording: number of samples, losses by reason, and why it ended.
 fn read(bytes: &[u8]) -> (u64, Vec<(LossReason, u64)>, Option<EndReason>) {
     let (mut samples, mut lost, mut reason) = (0, Vec::<(LossReason, u64)>::new(), None);
     for item in SliceReader::open(bytes).unwrap().blocks() {

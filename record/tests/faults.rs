@@ -1,5 +1,5 @@
-//! Faults while recording, made by a fake guest and fake outputs: what the summary says, and what is
-//! in the file afterwards. docs/reliability.md names these tests.
+//! Faults during recording, made by a fake guest and fake outputs. The tests check the summary and the file.
+//! docs/reliability.md names these tests.
 
 mod fake;
 
@@ -16,7 +16,7 @@ use uniprof_record::{monotonic_ns, realtime_ns};
 use uprof::cold::{End, EndReason, LossReason, Target};
 use uprof::{Item, Payload, SliceReader, Stop};
 
-/// Which call of the fake guest fails, counted from 1; 0: none does.
+/// The calls of the fake guest that fail, counted from 1; 0 means none.
 #[derive(Debug, Clone, Default)]
 struct Faults {
     freeze: u32,
@@ -24,21 +24,22 @@ struct Faults {
     resume: u32,
     between: u32,
     panic_in_read: u32,
-    /// Whether memory is read while the guest runs, so that a kernel is looked for before the first sample.
+    /// Whether memory is read while the guest runs, so that a kernel is searched for before the first sample.
     reads_running: bool,
-    /// How long it takes until the first sample may be taken.
+    /// Time until the first sample may be taken.
     slow_start: Duration,
-    /// The freeze that takes so long.
+    /// The freeze that takes long, and its duration.
     slow_freeze: Option<(u32, Duration)>,
-    /// The guest is not paused, and each so-manieth look finds that it went on.
+    /// If not 0, the guest is not paused, and every n-th look finds that it has moved on.
     every_look_moved: u32,
-    /// Each so-manieth freeze is ended by someone else.
+    /// Every n-th freeze is ended by another process.
     every_rescue: u32,
-    /// The guest is let go so long after it was frozen, and takes the processor from us for ten times as long.
+    /// The guest is resumed this long after it was frozen, and then takes the processor from the recorder for
+    /// ten times as long.
     let_go_after: Duration,
 }
 
-/// How often each was called, for the test to see.
+/// Number of calls of each function, for the test.
 #[derive(Debug, Default)]
 struct Calls {
     freezes: AtomicU32,
@@ -52,7 +53,7 @@ fn next(count: &AtomicU32) -> u32 {
     count.fetch_add(1, Ordering::Relaxed) + 1
 }
 
-/// Vcpus whose stacks can be read; named fake, as it is no guest.
+/// vCPUs with readable stacks. It is named fake because it is not a real guest.
 struct FakeGuest {
     facts: Facts,
     vcpus: u32,
@@ -157,10 +158,10 @@ fn plan(milliseconds: u64) -> Plan {
     }
 }
 
-/// An output that does as `write` says, and keeps what it took.
+/// An output that behaves as `write` decides, and keeps the bytes that it accepted.
 struct Faulty<F> {
     taken: Arc<Mutex<Vec<u8>>>,
-    /// Is told how many bytes are there and offered, and says how many are taken.
+    /// Gets the number of bytes written so far and of those offered. Returns how many are accepted.
     write: F,
 }
 
@@ -177,7 +178,7 @@ impl<F: FnMut(usize, usize) -> io::Result<usize>> Write for Faulty<F> {
     }
 }
 
-/// Records into a faulty output; returns what it took.
+/// Records into a faulty output. Returns the bytes that it accepted.
 fn record_into(
     source: Source,
     plan: &Plan,
@@ -193,19 +194,19 @@ fn record_into(
     (summary, bytes)
 }
 
-/// An output that takes all.
+/// Records into an output that accepts everything.
 fn record(source: Source, plan: &Plan) -> (Summary, Vec<u8>) {
     let (summary, bytes) = record_into(source, plan, |_, offered| Ok(offered));
     (summary.unwrap(), bytes)
 }
 
-/// What is in a recording.
+/// The content of a recording.
 #[derive(Debug, Default)]
 struct Contents {
     samples: u64,
     damages: Vec<String>,
     stops: Vec<Stop>,
-    /// Frames and stack bytes of each sample.
+    /// Number of frames and stack bytes of each sample.
     lengths: Vec<(usize, usize)>,
     times_ns: Vec<u64>,
     lost: Vec<(LossReason, u64)>,
@@ -381,7 +382,7 @@ fn a_guest_that_can_not_be_resumed_or_seen_ends_the_recording() {
         assert!(end.message.contains(says), "{}", end.message);
         assert!(summary.samples > 0);
         let freezes = calls.freezes.load(Ordering::Relaxed);
-        // A resume that failed is tried once more when the guard is dropped.
+        // If resuming fails, the guard tries once more when it is dropped.
         assert!(calls.resumes.load(Ordering::Relaxed) >= freezes);
     }
 }
@@ -446,7 +447,7 @@ fn a_stack_that_was_read_while_its_vcpu_went_on_is_not_walked() {
     let (source, _) = fake(1, faults);
     let (_, bytes) = record(source, &plan(600));
     let found = read(&bytes);
-    // No call stands before the return addresses of this guest.
+    // This guest has no call before its return addresses.
     for (number, (stop, length)) in (1..).zip(found.stops.iter().zip(&found.lengths)) {
         let whole = (&Stop::Depth, &(256, 4096));
         let cut = (&Stop::Moved, &(1, 0));
@@ -456,7 +457,7 @@ fn a_stack_that_was_read_while_its_vcpu_went_on_is_not_walked() {
     assert!(found.samples > 30, "{} samples", found.samples);
 }
 
-/// What was copied then may be of several moments.
+/// The bytes that are copied then may be from several moments.
 #[test]
 fn a_freeze_that_the_guardian_ended_leaves_the_innermost_frame() {
     let faults = Faults {
@@ -492,7 +493,7 @@ fn a_panic_while_the_guest_stands_still_lets_it_go() {
     assert_eq!(calls.resumes.load(Ordering::Relaxed), freezes);
 }
 
-/// What a stopped recorder, or a machine that swaps, comes to.
+/// This happens if the recorder is stopped, or if the machine swaps.
 #[test]
 fn deadlines_that_pass_while_a_freeze_drags_on_are_counted() {
     let slow_freeze = Some((100, Duration::from_millis(700)));
@@ -509,7 +510,7 @@ fn deadlines_that_pass_while_a_freeze_drags_on_are_counted() {
     assert!(missed >= 600, "{missed} of about 700 deadlines");
     assert_eq!(missed, lost(&summary.lost, LossReason::Deadline));
     assert!(summary.cost.max_ns >= 700_000_000);
-    // Missed or taken: together they are the rate.
+    // Samples that were missed or taken add up to the rate.
     let all = found.samples + missed;
     assert!((1_900..2_100).contains(&all), "{all} deadlines in 2 s");
 }
@@ -539,7 +540,7 @@ fn the_time_asked_for_begins_when_sampling_can() {
     );
 }
 
-/// Steps of the wall clock can't matter: only one clock pair has its time.
+/// Steps of the wall clock have no effect, because only one pair of clock values contains it.
 #[test]
 fn times_are_of_the_monotonic_clock() {
     let (source, _) = fake(1, Faults::default());
@@ -554,13 +555,13 @@ fn times_are_of_the_monotonic_clock() {
             .iter()
             .all(|time| (before_ns..after_ns).contains(time))
     );
-    // The two clocks are decades apart, so that one can't be taken for the other.
+    // The two clocks are decades apart, so that they can't be confused.
     assert!(before_ns.abs_diff(wall_ns as u64) > 1_000_000_000_000_000);
     assert_eq!(found.realtime_ns.len(), 1);
     assert!((wall_ns..=realtime_ns()).contains(&found.realtime_ns[0]));
 }
 
-/// An output that panics in the encoder's thread.
+/// An output that panics in the thread of the encoder.
 struct Panics;
 
 impl Write for Panics {
@@ -588,7 +589,7 @@ fn an_encoder_that_panics_ends_the_recording() {
     let began = Instant::now();
     let counters = Arc::new(Counters::default());
     let watched = Arc::clone(&counters);
-    // So that a recording that goes on ends as well.
+    // Stops a recording that goes on, so that the test ends.
     std::thread::spawn(move || {
         std::thread::sleep(Duration::from_secs(20));
         watched.stop.store(true, Ordering::Relaxed);
@@ -612,8 +613,8 @@ fn policy() -> u32 {
     fields.split_whitespace().nth(38).unwrap().parse().unwrap()
 }
 
-/// With one processor, the encoder might take it from the sampler whenever it wakes, 200 times a second, and so while
-/// the guest stands still, too.
+/// With only one processor, the encoder could take it from the sampler whenever it wakes, 200 times a second,
+/// including while the guest is paused.
 #[test]
 fn the_encoder_never_takes_the_processor_in_the_middle_of_a_freeze() {
     const BATCH: u32 = 3; // SCHED_BATCH

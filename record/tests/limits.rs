@@ -1,4 +1,4 @@
-//! Limits of the recorder, each at its value and past it. docs/limits.md names these tests.
+//! Limits of the recorder, each at its value and beyond it. docs/limits.md names these tests.
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -34,7 +34,7 @@ fn frames_of_a_sample() {
     assert_eq!(slot.chain().len(), MAX_FRAMES);
 }
 
-/// A chain of so many callers, walked with a limit of `most` frames.
+/// Walks a chain of this many callers, with a limit of `most` frames.
 fn walked(callers: u64, most: usize) -> (usize, Stop) {
     let base = 0x8000;
     let words = (0..callers).flat_map(|number| [base + 16 * (number + 1), 0x1000]);
@@ -58,7 +58,7 @@ fn frames_of_a_walk() {
     let most = Plan::default().most_frames as usize;
     assert_eq!(walked(most as u64 - 1, most), (most, Stop::Complete));
     assert_eq!(walked(most as u64, most), (most, Stop::Depth));
-    // Not even a plan without a limit goes beyond the file's.
+    // Even a plan without a limit doesn't exceed that of the file.
     let at = MAX_FRAMES as u64 - 1;
     assert_eq!(walked(at, usize::MAX), (MAX_FRAMES, Stop::Complete));
     assert_eq!(walked(at + 1, usize::MAX), (MAX_FRAMES, Stop::Depth));
@@ -79,7 +79,7 @@ fn stack_bytes_of_a_sample() {
 
 #[test]
 fn memory_of_the_ring() {
-    // A second's samples; 64 MiB at the most, but never fewer than 64 slots nor more than 8,192.
+    // Room for one second of samples and at most 64 MiB, but never fewer than 64 slots nor more than 8,192.
     for (stack_bytes, slots) in [
         (0, 2000..=8192),
         (16 << 10, 1000..=4096),
@@ -164,20 +164,20 @@ fn bytes_and_documents_of_a_gdb_description() {
     assert_eq!(read(0, most + 1), (most, most));
 }
 
-/// A connection to someone who says `bytes` and no more.
+/// A connection to a peer that sends `bytes` and nothing else.
 fn connection(bytes: Vec<u8>) -> Connection {
     let (near, mut far) = UnixStream::pair().unwrap();
     near.set_nonblocking(true).unwrap();
     std::thread::spawn(move || {
         let _ = far.write_all(&bytes);
         let _ = far.shutdown(Shutdown::Write);
-        // What is asked must go somewhere.
+        // The peer has to read the requests.
         let _ = io::copy(&mut far, &mut io::sink());
     });
     Connection::from(OwnedFd::from(near))
 }
 
-/// A stub with so many vCPUs and gdb's own layout of registers.
+/// The replies of a stub with this many vCPUs and gdb's own layout of registers.
 fn stub(vcpus: usize) -> Vec<u8> {
     let ids: Vec<String> = (1..=vcpus).map(|id| format!("{id:x}")).collect();
     let list = format!("m{}", ids.join(","));
@@ -254,7 +254,7 @@ fn bytes_of_a_line_of_a_monitor() {
     assert_eq!(monitor(&answer), Ok(1.into()));
 }
 
-/// A store that says what was prepared.
+/// A store that returns prepared replies.
 struct Store(io::Cursor<Vec<u8>>);
 
 impl Read for Store {

@@ -1,5 +1,5 @@
-//! A source that is faster than the encoder for as long as it lasts: the ring is never empty, and
-//! everything but samples must get through all the same.
+//! A source that is faster than the encoder the whole time. The ring is never empty, and everything but
+//! samples must get through even so.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,16 +11,16 @@ use uniprof_record::{Counters, Facts, Life, Plan, Pushed, Source, SourceError};
 use uprof::cold::{LossReason, Target};
 use uprof::{Frame, Item, Payload, SliceReader, State, Task};
 
-/// Samples in one go.
+/// Samples that are pushed at once.
 const BURST: usize = 2_000;
 
-/// Pushes samples without a pause; named flood, as it is no guest.
+/// Pushes samples without a pause. It is named flood because it is not a real guest.
 struct Flood {
     facts: Facts,
     counters: Arc<Counters>,
     began_ns: u64,
     pushed: u64,
-    /// Samples that the encoder had told of after half of the time.
+    /// Number of samples that the encoder had counted after half of the time.
     told: Arc<AtomicU64>,
 }
 

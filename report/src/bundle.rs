@@ -1,7 +1,7 @@
-//! Bundling. Input: a recording and the images it needs. Output: a recording that needs no image. Every sample is
-//! unwound and symbolized once, and what that needed of each image is embedded: segments, symbols, lines and unwind
-//! rules of the sampled addresses only. A redacted bundle holds the unwound stacks instead of the memory they were
-//! unwound from.
+//! Bundling. Input: a recording and the images that it needs. Output: a recording that needs no image. Every
+//! sample is unwound and symbolized once. The bundle embeds the parts of each image that this needed:
+//! segments, and the symbols, lines and unwind rules of the sampled addresses. A redacted bundle holds the
+//! unwound stacks in place of the memory that they were unwound from.
 
 mod needs;
 mod output;
@@ -22,19 +22,19 @@ use std::io::{self, Write};
 use uprof::cold::{End, EndReason};
 use uprof::{Block, BlockType, Item, Payload, Writer};
 
-/// The origin that embedded tables made here are marked with.
+/// The origin that marks embedded tables as written by a bundle.
 pub(crate) const ORIGIN: &str = "bundle";
 
-/// What a bundle has of one image.
+/// What a bundle embeds of one image.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BundledImage {
     /// Path as the recorder saw it.
     pub path: String,
-    /// Functions.
+    /// Number of functions.
     pub symbols: usize,
-    /// Addresses with lines.
+    /// Number of addresses with source lines.
     pub lines: usize,
-    /// Address ranges with an unwind rule.
+    /// Number of address ranges with an unwind rule.
     pub rules: usize,
     /// Its size before compression (bytes).
     pub size_bytes: usize,
@@ -47,11 +47,11 @@ pub struct Bundled {
     pub images: Vec<BundledImage>,
     /// Sampled modules without an image or embedded tables.
     pub missing: Vec<String>,
-    /// Redacted: what was removed, a line each.
+    /// If redacted: what was removed, one line each.
     pub removed: Vec<String>,
-    /// Redacted: what is left that may identify someone, a line each.
+    /// If redacted: what remains that may identify someone, one line each.
     pub left: Vec<String>,
-    /// Warnings: images refused, blocks that can't be decoded.
+    /// Warnings: images that were refused, blocks that can't be decoded.
     pub warnings: Vec<String>,
     /// Advice for recordings with few or poor stacks.
     pub advice: Vec<String>,
@@ -60,21 +60,21 @@ pub struct Bundled {
 /// Why a recording can't be bundled.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleError {
-    /// It can't be read completely.
+    /// The recording is damaged, so that some of it can't be read.
     #[error("cannot bundle {name}: it is damaged ({what}); run `uniprof recover` on it first")]
     Damaged {
-        /// The recording.
+        /// Name of the recording.
         name: String,
-        /// What is wrong.
+        /// The damage, in words.
         what: String,
     },
-    /// The result can't be written.
+    /// The bundle can't be written.
     #[error("cannot write the bundle: {0}")]
     Write(#[from] io::Error),
 }
 
-/// Writes `recording` to `out` with what it needs of its images, which `library` finds. With `redact`, raw memory,
-/// registers, paths, host and user names are left out.
+/// Writes `recording` to `out`, with what it needs of the images that `library` finds. If `redact` is set,
+/// raw memory, registers, paths, host names and user names are left out.
 ///
 /// # Errors
 /// [`BundleError`]: the recording is damaged, or `out` returns an error.
@@ -88,6 +88,7 @@ pub fn bundle(
         name: recording.name().to_owned(),
         what,
     };
+    // The bundle of a damaged recording would look complete.
     if let Some(what) = recording.damages().first() {
         return Err(damaged(what));
     }
@@ -125,7 +126,7 @@ pub fn bundle(
     Ok(bundled)
 }
 
-/// Writes the blocks of `recording`, and its new tables.
+/// Writes the blocks of `recording`, then the tables of the bundle.
 fn write(
     recording: &Recording,
     blocks: impl Iterator<Item = io::Result<Item<'static>>>,
@@ -147,7 +148,7 @@ fn write(
     output.finish(&end.unwrap_or_else(|| no_end(recording)))
 }
 
-/// Whether a block is the end, which comes last, or a bundle's own table.
+/// Whether a block is not copied: the end record, which has to come last, or a table of an earlier bundle.
 fn is_written_anew(block: &Block<'_>) -> bool {
     match block.known_type() {
         Some(BlockType::End) => true,

@@ -1,11 +1,12 @@
 //! Diff. Input: two sets of recordings. Output: which functions and call paths take a larger or smaller share of the
 //! on-CPU samples, and how certain that is.
 //!
-//! Shares are compared, not counts, so that a longer recording doesn't look slower. The error of a share is measured
-//! within runs (`spread`) and between them (`runs`, `load`), and combined into one distribution (`estimate`). Because
-//! many functions are tested (`questions`), the rate of false discoveries is limited, and a share that
-//! changes only because another function's did is not called a change (`verdict`, `tally`). `plan` says how many
-//! recordings it takes to see more. Of traces, time per call and calls a second are compared instead (`calls`).
+//! Shares are compared, not counts, so that a longer recording doesn't look slower. The error of a share is
+//! measured within runs (`spread`) and between runs (`runs`, `load`), and both are combined into one
+//! distribution (`estimate`). Because many functions are tested (`questions`), the rate of false discoveries
+//! is limited. A share that changes only because another function's did is not called a change (`verdict`,
+//! `tally`). `plan` says how many recordings are needed to detect smaller changes. For traces, `calls`
+//! compares the time per call and the calls a second instead.
 
 mod modules;
 mod matching;
@@ -46,7 +47,7 @@ use crate::recording::Recording;
 use crate::recording::account::Account;
 use std::collections::HashSet;
 
-/// What to compare, and how certain to be.
+/// What to compare, and the certainty that is required.
 #[derive(Debug, Clone)]
 pub struct DiffOptions {
     /// Filters of samples and frames; grouping is always by function.
@@ -55,11 +56,12 @@ pub struct DiffOptions {
     pub confidence: f64,
     /// The largest share of false discoveries among the changes called certain.
     pub false_discoveries: f64,
-    /// The smallest change of a share, 0 to 1, that is reported: a change is certain only if it is certainly larger.
+    /// The smallest change of a share, 0 to 1, that is reported. A change is certain only if it is certainly
+    /// larger than this.
     pub least_change: f64,
     /// The smallest share, 0 to 1, of both sides together at which a function is tested.
     pub least_share: f64,
-    /// Whether to show hosts and folders of recordings.
+    /// Whether to show the hosts and folders of recordings.
     pub identify: bool,
 }
 
@@ -82,9 +84,9 @@ impl Default for DiffOptions {
 /// A finished comparison, of samples or of calls.
 #[derive(Debug)]
 pub struct Comparison<S, V> {
-    /// What was counted, by function and block.
+    /// Samples or calls, by function and block.
     pub series: S,
-    /// What changed.
+    /// The verdicts on functions and call paths.
     pub verdicts: V,
     /// The samples or calls, and the losses, of each side.
     pub accounts: [Account; 2],
@@ -92,7 +94,7 @@ pub struct Comparison<S, V> {
     pub names: [Vec<String>; 2],
     /// Warnings: what makes the comparison weaker than it looks.
     pub warnings: Vec<String>,
-    /// Its options.
+    /// The options that it was made with.
     pub options: DiffOptions,
 }
 
@@ -109,7 +111,7 @@ impl<S, V> Comparison<S, V> {
         options: &DiffOptions,
     ) -> Self {
         warnings.extend(notes::warnings(sides, &accounts, options.identify));
-        // Each recording has its own, and they may be equal.
+        // Each recording has its own warnings; equal ones are listed once.
         let mut seen = HashSet::new();
         warnings.retain(|warning| seen.insert(warning.clone()));
         let describe = |one: &&Recording| notes::describe(one, options.identify);
@@ -125,7 +127,7 @@ impl<S, V> Comparison<S, V> {
 }
 
 impl Diff {
-    /// The changes to list, certain ones first; those of call paths only with `paths`.
+    /// The changes to list, certain ones first. Changes of call paths are included only if `paths` is set.
     pub(crate) fn listed(&self, paths: bool) -> impl Iterator<Item = &Change> {
         let counted = |change: &Change| self.series.items[change.item].counted;
         let changes = self.verdicts.changes.iter();
@@ -133,7 +135,7 @@ impl Diff {
     }
 }
 
-/// Compares `b` with `a`; `each` receives the samples, those of A's recordings first.
+/// Compares `b` with `a`. `each` receives every sample, those of A's recordings first.
 pub fn diff(
     a: &[&Recording],
     b: &[&Recording],

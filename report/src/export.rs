@@ -27,15 +27,15 @@ use uprof::{State, Task};
 
 /// One format.
 pub struct Format {
-    /// What `--format` calls it.
+    /// Its name for `--format`.
     pub name: &'static str,
-    /// What reads it.
+    /// The program that reads it, for the help text.
     pub about: &'static str,
-    /// Whether it is binary, so not for a terminal.
+    /// Whether it is binary, and so must not be written to a terminal.
     pub is_binary: bool,
-    /// Whether it is a timeline, which several recordings need a common clock for.
+    /// Whether it is a timeline. Several recordings in one timeline need a common clock.
     pub needs_clock: bool,
-    /// Writes it and returns the profile that it was written from.
+    /// Writes the export, and returns the profile that it was written from.
     pub write: fn(&Request<'_>, &mut dyn Write) -> io::Result<Profile>,
 }
 
@@ -108,19 +108,19 @@ pub const FORMATS: &[Format] = &[
 
 /// What to export.
 pub struct Request<'a> {
-    /// Recordings to add up.
+    /// The recordings, whose samples are added up.
     pub recordings: &'a [&'a Recording],
     /// Images and symbol lists.
     pub library: &'a Library,
-    /// Which samples and frames.
+    /// Which samples and frames to export.
     pub options: &'a Options,
-    /// Receives the progress.
+    /// Receives the progress of reading.
     pub progress: &'a OnProgress<'a>,
-    /// Mark kernel frames with `_[k]` and inlined ones with `_[i]`, where the format allows.
+    /// Whether to mark kernel frames with `_[k]` and inlined ones with `_[i]`, where the format allows it.
     pub marks: bool,
-    /// Collapse recursion, in folded stacks.
+    /// Whether to collapse recursion, in folded stacks.
     pub fold: bool,
-    /// Also write the command line and the host's name.
+    /// Whether to write the command line and the host's name, too.
     pub identify: bool,
 }
 
@@ -130,37 +130,37 @@ pub(crate) type Threads = BTreeMap<(usize, Task), Vec<Moment>>;
 /// One sample of a thread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Moment {
-    /// Since the start of the recording.
+    /// Time since the start of the recording (nanoseconds).
     pub since_ns: u64,
     /// The stack.
     pub node: NodeId,
     /// The state of the vCPU or thread.
     pub state: State,
-    /// In the profile's unit.
+    /// Weight, in the profile's unit.
     pub weight: u64,
 }
 
-/// Samples and calls for a timeline.
+/// Samples and calls of a timeline.
 pub(crate) struct Timed {
-    /// Of the samples; of the calls where there are no samples.
+    /// The profile of the samples; of the calls if there are no samples.
     pub profile: Profile,
-    /// Samples, or waits.
+    /// Samples or waits of each thread.
     pub samples: Threads,
-    /// Calls.
+    /// Calls of each thread.
     pub calls: BTreeMap<(usize, Task), TaskCalls>,
-    /// What calls are named, by number.
+    /// Names of the calls, by number.
     pub names: Vec<String>,
 }
 
 impl Request<'_> {
-    /// Gathers samples as the request says.
+    /// Gathers the samples that the request selects.
     pub(crate) fn gather(&self, options: &Options, each: Option<&mut Each<'_>>) -> Profile {
         let (recordings, library) = (self.recordings, self.library);
         gather::gather(recordings, library, options, self.progress, each)
     }
 
-    /// Gathers for a format with one thread for each vCPU or thread of each recording: their samples in order of
-    /// time, which a stream doesn't guarantee.
+    /// Gathers for a format with one thread for each vCPU or thread of each recording. A stream doesn't
+    /// guarantee the order of time, so the samples of a thread are sorted.
     pub(crate) fn gather_threads(&self) -> (Profile, Threads) {
         let mut threads = Threads::new();
         let mut take = |sampled: &Sampled, _: &Profile| add_moment(&mut threads, sampled);
@@ -169,8 +169,8 @@ impl Request<'_> {
         (profile, threads)
     }
 
-    /// Gathers samples, and whatever calls there are beside them. `weigh`: where there are no samples, what calls took
-    /// themselves is in their place.
+    /// Gathers the samples, and the calls beside them. If there are no samples and `weigh` is set, the self
+    /// time of calls is used in their place.
     pub(crate) fn gather_timed(&self, weigh: bool) -> Timed {
         let mut samples = Threads::new();
         let mut calls = CallCollector::default();
@@ -233,17 +233,17 @@ fn add_moment(threads: &mut Threads, sampled: &Sampled) {
 
 fn sort(threads: &mut Threads) {
     for samples in threads.values_mut() {
-        // Stable: samples with equal times stay in recorded order.
+        // The sort is stable: samples with equal times stay in recorded order.
         samples.sort_by_key(|sample| sample.since_ns);
     }
 }
 
-/// Calls as they come.
+/// Collects the calls as they are read.
 #[derive(Default)]
 struct CallCollector {
     tasks: BTreeMap<(usize, Task), TaskCalls>,
     names: Vec<String>,
-    /// Numbers of names, by label.
+    /// Number of each name, by label.
     labels: BTreeMap<LabelId, u32>,
 }
 

@@ -1,7 +1,7 @@
-//! Imports: what other tools print goes in, a recording comes out. [`IMPORTS`] is the table of them.
+//! Imports. Input: the output of another tool. Output: a recording. [`IMPORTS`] is the table of the formats.
 //!
-//! Names become made-up addresses of made-up images whose symbols travel with the recording; a bare
-//! address stays what it is, so that `--elf` can name it later. Traces (`trace/`) become spans.
+//! Names become invented addresses in invented images, whose symbols travel with the recording. A bare
+//! address is kept as it is, so that `--elf` can name it later. Traces (`trace/`) become spans.
 
 pub mod trace;
 mod folded;
@@ -21,32 +21,32 @@ use uprof::{Frame, Sample, Stop, Task, Writer};
 
 /// One format.
 pub struct Import {
-    /// What `--format` calls it.
+    /// Its name for `--format`.
     pub name: &'static str,
-    /// Who writes it.
+    /// The tool that writes it, for the help text.
     pub about: &'static str,
-    /// The clock that its times are of, where that is known of all such inputs.
+    /// The clock of its times, if all inputs of this format have the same one.
     pub clock: Option<TraceClock>,
     read: Reads,
 }
 
-/// A clock that a trace may have its times of.
+/// The clock of a trace's times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TraceClock {
-    /// CLOCK_MONOTONIC of the machine on which the trace was made.
+    /// CLOCK_MONOTONIC of the machine that the trace was made on.
     Monotonic,
     /// The time of day, since 1970-01-01 00:00 UTC.
     Realtime,
 }
 
-/// What a format has, and who reads it.
+/// What a format contains, and its reader.
 #[derive(Clone, Copy)]
 enum Reads {
     /// Stacks, which become samples.
     Stacks(fn(&mut dyn BufRead, &mut Importer<'_>) -> Result<(), ImportError>),
-    /// Calls, which become spans; the number of lines read.
+    /// Calls, which become spans. The reader returns the number of lines that it read.
     Calls(ReadCalls),
-    /// The same of a file that isn't text; the number of records read.
+    /// Calls in a binary file. The reader returns the number of records that it read.
     Records(ReadCalls),
 }
 
@@ -126,35 +126,35 @@ pub enum ImportError {
     /// Reading or writing failed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// Nothing in the input is a stack.
+    /// No line of the input is a stack.
     #[error("no stack was found in {lines} lines: is the input really {format}?")]
     NoStack {
-        /// Lines read.
+        /// Number of lines that were read.
         lines: u64,
-        /// The format asked for.
+        /// The format that was asked for.
         format: &'static str,
     },
-    /// Nothing in the input is a call.
+    /// No line of the input is a call.
     #[error("no call was found in {lines} lines: the input is no {format} ({why}){others}")]
     NoCall {
-        /// Lines read.
+        /// Number of lines that were read.
         lines: u64,
-        /// The format asked for.
+        /// The format that was asked for.
         format: &'static str,
-        /// What is wrong with its first lines.
+        /// Why its first lines can't be read.
         why: String,
-        /// What the other formats say of it.
+        /// How the other formats judge the input.
         others: String,
     },
-    /// One stack stands for more samples than anyone can have taken.
+    /// One line claims more samples of a stack than anyone can have taken.
     #[error(
         "line {line} claims {count} samples, and at most 10,000,000 in all are imported: divide the numbers first, \
          such as by awk '{{ $NF = int($NF / 1000) }} $NF'"
     )]
     TooMany {
-        /// The line, from 1.
+        /// Number of the line, from 1.
         line: u64,
-        /// What it claims.
+        /// The number of samples that it claims.
         count: u64,
     },
 }
@@ -162,48 +162,47 @@ pub enum ImportError {
 /// What was imported.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Imported {
-    /// Samples written.
+    /// Number of samples that were written.
     pub samples: u64,
-    /// Calls written.
+    /// Number of calls that were written.
     pub spans: u64,
-    /// Those of them whose end the input doesn't have.
+    /// Number of these calls whose end is missing in the input.
     pub without_end: u64,
-    /// What of a trace is wrong: lines that say nothing, ends that don't match.
+    /// Number of errors in a trace: lines that can't be parsed, ends that don't match a start.
     pub troubles: u64,
-    /// The first ones.
+    /// The first of these errors.
     pub first_troubles: Vec<InputTrouble>,
-    /// Lines read, or records of what isn't text.
+    /// Number of lines that were read; of records, if the input is binary.
     pub lines: u64,
-    /// Whether it is no text: `lines` are records, and places of troubles are bytes.
+    /// Whether the input is binary: `lines` counts records, and errors are at byte offsets.
     pub is_binary: bool,
-    /// Lines that were understood as nothing.
+    /// Number of lines that were skipped because they match no pattern of the format.
     pub skipped: u64,
 }
 
-/// Something of a trace that is wrong.
+/// One error in a trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InputTrouble {
-    /// The line, from 1; of what isn't text, the byte, from 0.
+    /// The line, from 1; in binary input, the byte offset, from 0.
     pub line: u64,
-    /// What is wrong.
+    /// The error, in words.
     pub what: String,
 }
 
-/// Bytes of an input by which [`recognize`] tells formats apart.
+/// Bytes at the start of an input from which [`recognize`] determines the format.
 pub const HEAD_BYTES: u64 = 64 << 10;
 
-/// Samples of all lines together.
+/// Most samples of all lines together.
 const SAMPLES_MAX: u64 = 10_000_000;
-/// Frames of a stack that are written again for one step of a run's budget.
+/// Number of frames written again that cost one step of a run's budget.
 const FRAMES_PER_STEP: u64 = 4;
-/// No line is longer (bytes); the rest of it is skipped.
+/// Longest line (bytes); the rest of a longer one is skipped.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
-/// Reads `input` in the given format and writes a recording to `out`. `input_name` goes into its
-/// metadata.
+/// Reads `input` in the given format and writes a recording to `out`. `input_name` is stored in its metadata.
 ///
 /// # Errors
-/// [`ImportError`]: there is no stack in it, or reading or writing failed.
+/// [`ImportError`]: the input has no stack, or reading or writing failed.
 pub fn import(
     format: &Import,
     input_name: &str,
@@ -214,7 +213,7 @@ pub fn import(
     import_with_clock(format, format.clock, input_name, uuid, input, out)
 }
 
-/// As [`import`], with times of a trace that are of this clock.
+/// Does the same as [`import`]; `clock` is the clock of the trace's times.
 ///
 /// # Errors
 /// As for [`import`].
@@ -242,7 +241,7 @@ pub fn import_with_clock(
     }
 }
 
-/// What a recording of such an input says of itself.
+/// The metadata of a recording that was imported from such an input.
 fn metadata(format: &str, input_name: &str) -> Metadata {
     let mut metadata = Metadata::default();
     metadata.recorder.program = concat!("uniprof ", env!("CARGO_PKG_VERSION")).to_owned();
@@ -278,8 +277,9 @@ fn import_calls(
     })
 }
 
-/// The format of an input that begins with these bytes: of traces the one that understands the most of it, else of
-/// stacks the first that understands all. In vain it returns what each says of it.
+/// Determines the format of an input that begins with these bytes. Of the trace formats, it is the one that
+/// can read the most of the input; otherwise it is the first stack format that can read all of it. The error
+/// text lists how each format judges the input.
 ///
 /// # Errors
 /// No format fits.
@@ -325,7 +325,7 @@ pub fn recognize(head: &[u8]) -> Result<&'static Import, String> {
         .ok_or_else(|| said.join("; "))
 }
 
-/// What other formats of traces say of an input that begins like this.
+/// How the other trace formats judge an input that begins with these bytes.
 fn others(format: &Import, head: &[u8]) -> String {
     let mut said = String::new();
     for other in IMPORTS.iter().filter(|other| other.name != format.name) {
@@ -343,40 +343,41 @@ fn others(format: &Import, head: &[u8]) -> String {
     said
 }
 
-/// Takes stacks and writes them.
+/// Receives stacks and writes them as samples.
 pub(crate) struct Importer<'a> {
     out: Option<&'a mut dyn Write>,
     writer: Option<Writer<&'a mut dyn Write>>,
     metadata: Metadata,
     uuid: [u8; 16],
-    /// Start of the recording, in nanoseconds since 1970, where the input says.
+    /// Start of the recording, in nanoseconds since 1970, if the input states it.
     realtime_ns: Option<i64>,
     names: Names,
-    /// The first time of the input, with which the recording begins.
+    /// The first time in the input, at which the recording begins.
     first_ns: Option<u64>,
-    /// Where the recording ends: after the latest time, or a nanosecond for each sample that has none.
+    /// End of the recording: after the latest time, or one nanosecond later for each sample without a time.
     end_ns: u64,
-    /// Samples that have none.
+    /// Number of samples without a time.
     untimed: u64,
     imported: Imported,
     chain: Vec<Frame>,
-    /// Whether the input's format is only looked for: a stack is then one sample, however many it stands for.
+    /// Whether this is only a trial to recognize the format. A stack then counts as one sample, whatever
+    /// count it has.
     is_trial: bool,
 }
 
 /// One frame of the input.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum InputFrame<'a> {
-    /// A guest address.
+    /// An address in the guest.
     Address(u64),
-    /// A function of an image (which may be empty), and the offset in it (bytes).
+    /// Image (may be empty), function, and the offset in the function (bytes).
     Named(&'a str, &'a str, u64),
 }
 
-/// Where a stack is from.
+/// The vCPU or thread of a stack, and its time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Origin {
-    /// When, by the input's clock; `None` where the input has no times.
+    /// Time on the input's clock; `None` if the input has no times.
     pub time_ns: Option<u64>,
     pub vcpu: u32,
     pub stop: Stop,
@@ -400,7 +401,7 @@ impl<'a> Importer<'a> {
         }
     }
 
-    /// Adds `count` samples of a stack, innermost frame first.
+    /// Adds `count` samples of one stack, whose innermost frame comes first.
     fn stack(
         &mut self,
         frames: &[InputFrame<'_>],
@@ -418,7 +419,7 @@ impl<'a> Importer<'a> {
         chain.clear();
         for frame in frames {
             chain.push(match *frame {
-                // A made-up address is inside its function, whoever calls.
+                // An invented address is inside its function even if it is a return address.
                 InputFrame::Named(module, name, offset) => {
                     Frame::exact(self.names.address(module, name, offset))
                 }
@@ -450,7 +451,7 @@ impl<'a> Importer<'a> {
         Ok(())
     }
 
-    /// A time of the input as nanoseconds from its first one.
+    /// Converts a time of the input to nanoseconds since its first time.
     fn since_first(&mut self, time_ns: u64) -> u64 {
         time_ns.saturating_sub(*self.first_ns.get_or_insert(time_ns))
     }
@@ -465,7 +466,7 @@ impl<'a> Importer<'a> {
         Ok(self.writer()?.tasks(&[event])?)
     }
 
-    /// The writer, begun with the first stack: until then the metadata may still grow.
+    /// The writer, which is created with the first stack: until then the metadata may still change.
     fn writer(&mut self) -> io::Result<&mut Writer<&'a mut dyn Write>> {
         if let Some(out) = self.out.take() {
             let mut writer = Writer::create(out, self.uuid, &self.metadata, 0)?;
@@ -511,8 +512,8 @@ impl<'a> Importer<'a> {
         Ok(imported)
     }
 
-    /// The next line without its end, into `line`; `false` at the end of the input. Bytes that are
-    /// no UTF-8 are replaced.
+    /// Reads the next line, without its end, into `line`; `false` at the end of the input. Bytes that are not
+    /// UTF-8 are replaced.
     fn next_line(&mut self, input: &mut dyn BufRead, line: &mut String) -> io::Result<bool> {
         let mut bytes = Vec::new();
         let read = io::Read::take(&mut *input, LINE_BYTES_MAX).read_until(b'\n', &mut bytes)?;
@@ -532,7 +533,7 @@ impl<'a> Importer<'a> {
     }
 }
 
-/// `name+0x12` as a name and an offset; a name without an offset has 0.
+/// Splits `name+0x12` into name and offset; the offset is 0 if there is none.
 fn split_offset(text: &str) -> (&str, u64) {
     let split = text.rsplit_once("+0x");
     let split = split.and_then(|(name, digits)| {

@@ -1,5 +1,5 @@
-//! Mapped files: the bytes of a file without reading it, unless it is a text. The only module of this package with
-//! `unsafe`; all mappings are made here.
+//! Mapped files: the bytes of a file without a copy; only texts are read. This is the only module of the
+//! package with `unsafe`; it makes all mappings.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -12,35 +12,35 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Why a file couldn't be mapped.
 #[derive(Debug, thiserror::Error)]
 pub enum MapError {
-    /// The file is missing, or may not be read.
+    /// The file is missing or access is denied.
     #[error("cannot open {}: {source}", path.display())]
     Open {
-        /// The file asked for.
+        /// The requested file.
         path: PathBuf,
-        /// The system's error.
+        /// The error of the system call.
         source: io::Error,
     },
     /// A folder, a pipe or a device, which has no bytes to map.
     #[error("cannot read {}: it is not a regular file", path.display())]
     NotAFile {
-        /// The path asked for.
+        /// The requested path.
         path: PathBuf,
     },
     /// The system refused the mapping.
     #[error("cannot map {}: {source}", path.display())]
     Map {
-        /// The file asked for.
+        /// The requested file.
         path: PathBuf,
-        /// The system's error.
+        /// The error of the system call.
         source: io::Error,
     },
 }
 
 /// The bytes of a file, mapped read-only.
 ///
-/// If another program cuts the file short while it is mapped, a read beyond the new end kills this
-/// process with SIGBUS. Linkers and package managers replace files instead of cutting them, so
-/// this is left to the operating system, as every ELF reader that maps files does.
+/// If another program truncates the file while it is mapped, a read beyond the new end kills this process
+/// with SIGBUS. Linkers and package managers replace files rather than truncate them. So this is left to the
+/// operating system, as in every ELF reader that maps files.
 #[derive(Debug)]
 pub struct Mapped {
     /// `None` for an empty file, which the system won't map.
@@ -48,13 +48,14 @@ pub struct Mapped {
 }
 
 impl Mapped {
-    /// Gives back the memory of pages that were read; where they are needed again, they are read again.
+    /// Returns the memory of pages that were read to the system. They are read again when they are needed.
     pub(crate) fn release(&self) {
         if let Some(map) = &self.map {
-            // SAFETY: nobody writes to this private mapping, so pages that are read again are the file's, as before.
+            // SAFETY: nobody writes to this private mapping, so pages that are read again have the file's
+            // bytes, as before.
             #[allow(unsafe_code)]
             let released = unsafe { map.unchecked_advise(memmap2::UncheckedAdvice::DontNeed) };
-            // A system that refuses keeps the pages.
+            // If the system refuses, the pages stay in memory, which is no error.
             drop(released);
         }
     }
@@ -68,7 +69,7 @@ impl Deref for Mapped {
     }
 }
 
-/// Maps the regular file at `path`. An empty file gives an empty slice.
+/// Maps the regular file at `path`. An empty file becomes an empty slice.
 ///
 /// # Errors
 /// [`MapError`] if the file can't be opened, isn't a regular file or can't be mapped.
@@ -77,8 +78,8 @@ pub fn map(path: &Path) -> Result<Mapped, MapError> {
     map_opened(&file?, path)
 }
 
-/// A path that has been resolved but not opened: opening a FIFO waits for its writer, opening a device may have
-/// effects. Other programs may change what is there at any time.
+/// A path that has been resolved but not opened: opening a FIFO waits for its writer, and opening a device
+/// may have side effects. Other programs may replace the file at any time.
 struct Place<'p> {
     mark: File,
     path: &'p Path,
@@ -101,12 +102,12 @@ impl Place<'_> {
         format!("/proc/self/fd/{}", self.mark.as_raw_fd()).into()
     }
 
-    /// Its path, with links resolved; `None` if the system doesn't give it.
+    /// Its path, with links resolved; `None` if the system doesn't report it.
     fn real_path(&self) -> Option<PathBuf> {
         std::fs::read_link(self.by_descriptor()).ok()
     }
 
-    /// Opens it, if it is a regular file.
+    /// Opens it if it is a regular file.
     fn open(&self) -> Result<File, MapError> {
         let failed = |source| MapError::Open {
             path: self.path.to_owned(),
@@ -114,11 +115,14 @@ impl Place<'_> {
         };
         let found = self.mark.metadata().map_err(failed)?;
         let mut options = File::options();
+        // A FIFO that has replaced the file must not block, and a terminal must not become the controlling
+        // one.
         let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
         let options = options.read(true).custom_flags(flags);
+        // Opened by its descriptor, because the path may lead to another file by now.
         let opened = match options.open(self.by_descriptor()) {
             _ if !found.is_file() => None,
-            // Without /proc: by its path, if it is still the same file.
+            // Without /proc, opens it by its path and checks that it is still the same file.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let file = options.open(self.path).map_err(failed)?;
                 let now = file.metadata().map_err(failed)?;
@@ -133,23 +137,24 @@ impl Place<'_> {
     }
 }
 
-/// Bytes of opened files, and of other inputs.
+/// Total size of opened files and other inputs (bytes).
 static READ_BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// The total size of what was read since the program began (bytes): recordings and images without their holes, and
-/// other inputs as far as they have been read. The limits of a run's memory and work depend on it.
+/// Bytes of input since the program began: recordings and images without their holes, and other inputs as far
+/// as they have been read. The limits of a run's memory and work depend on it.
 pub fn read_bytes() -> u64 {
     READ_BYTES.load(Ordering::Relaxed)
 }
 
-/// Adds to [`read_bytes`] what is read from elsewhere than a file that this module counts.
+/// Adds bytes to [`read_bytes`] that were not read from a file that this module counts.
 pub fn add_read(bytes: u64) {
     READ_BYTES.fetch_add(bytes, Ordering::Relaxed);
 }
 
-/// Adds a file to [`read_bytes`].
+/// Adds the size of a file to [`read_bytes`].
 pub(crate) fn count(file: &File) {
     if let Ok(found) = file.metadata() {
+        // Holes of a sparse file must not raise the limits that depend on this.
         add_read(found.len().min(found.blocks().saturating_mul(512)));
     }
 }
@@ -173,8 +178,8 @@ pub fn map_opened(file: &File, name: &Path) -> Result<Mapped, MapError> {
         return Ok(Mapped { map: None });
     }
     count(file);
-    // SAFETY: the mapping is private to this process and read-only; that nobody cuts the file
-    // short meanwhile is the operating system's and the user's business, see `Mapped`.
+    // SAFETY: the mapping is private to this process and read-only. That nobody truncates the file meanwhile
+    // is the responsibility of the operating system and the user, see `Mapped`.
     #[allow(unsafe_code)]
     let map = unsafe { memmap2::Mmap::map(file) };
     let map = map.map_err(|source| MapError::Map {
@@ -184,18 +189,18 @@ pub fn map_opened(file: &File, name: &Path) -> Result<Mapped, MapError> {
     Ok(Mapped { map: Some(map) })
 }
 
-/// Trees of pseudo-files of the kernel and of devices: reading one may have effects.
+/// Trees of pseudo-files of the kernel and of devices: reading such a file may have side effects.
 const SYSTEM_FOLDERS: [&str; 3] = ["/proc", "/sys", "/dev"];
 
-/// As [`map`], for a path from a recording or an image, which isn't trusted.
+/// As [`map`], for an untrusted path from a recording or an image.
 ///
 /// # Errors
-/// Also [`MapError::NotAFile`] for what is below /proc, /sys or /dev, with links resolved.
+/// Also [`MapError::NotAFile`] for a path below /proc, /sys or /dev, with links resolved.
 pub fn map_named(path: &Path) -> Result<Mapped, MapError> {
     map_opened(&open_named(path)?, path)
 }
 
-/// As [`map_named`], without the mapping.
+/// As [`map_named`], but only opens the file.
 pub(crate) fn open_named(path: &Path) -> Result<File, MapError> {
     let place = Place::find(path)?;
     let real = match place.real_path() {
@@ -212,13 +217,14 @@ pub(crate) fn open_named(path: &Path) -> Result<File, MapError> {
     }
 }
 
-/// Reads a file, such as a text, which may be a pipe; `None` if it has more than `bytes_max`.
+/// Reads a file that may be a pipe, such as a text; `None` if it has more than `bytes_max`.
 pub(crate) fn read_at_most(file: File, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
     let length_bytes = file.metadata()?.len();
     if length_bytes > bytes_max {
-        return Ok(None); // a pipe, or what grows, is as long as it turns out
+        return Ok(None); // the size of a pipe or a growing file is known only after reading
     }
     let mut bytes = Vec::with_capacity(length_bytes as usize + 1);
+    // One byte more shows that the file is too large.
     let read = file.take(bytes_max + 1).read_to_end(&mut bytes)?;
     Ok((read as u64 <= bytes_max).then_some(bytes))
 }

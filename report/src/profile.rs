@@ -1,5 +1,5 @@
-//! A gathered profile: stacks with counts, labels, and the account of samples and losses. Views and exports start
-//! from it.
+//! A gathered profile: stacks with weights, labels, and the account of samples and losses. Views and exports
+//! start from it.
 
 pub(crate) mod filter;
 pub(crate) mod labels;
@@ -29,38 +29,38 @@ use uprof::State;
 /// A gathered profile.
 #[derive(Debug, Default)]
 pub struct Profile {
-    /// Stacks with counts.
+    /// Stacks with their weights.
     pub tree: StackTree,
     /// How the frame of each stack was found.
     pub(crate) found: FoundBy,
-    /// Off CPU: the part of each stack's time that other waits may have had, recorded with its stack as they were
-    /// too many.
+    /// Off-CPU: the part of each stack's time that may belong to other waits. There were too many stacks to
+    /// record, so their waits were recorded with this stack.
     pub(crate) pooled: HashMap<NodeId, u64>,
-    /// Their labels.
+    /// Labels of the frames.
     pub labels: Labels,
-    /// Samples and losses.
+    /// The account of samples and losses.
     pub account: Account,
-    /// Calls of a trace, where the unit is time in calls.
+    /// Calls of a trace, if the unit is time in calls.
     pub calls: calls::Calls,
-    /// The slowest of them, as many as were asked for.
+    /// The slowest calls, as many as the options ask for.
     pub slowest: Vec<slowest::SlowCall>,
-    /// What each recording has beside them.
+    /// Samples of each recording that are not counted.
     pub not_counted: Vec<NotCounted>,
-    /// Warnings: images refused, blocks that can't be decoded.
+    /// Warnings: images that were refused, blocks that can't be decoded.
     pub warnings: Vec<String>,
 }
 
 /// Samples of a recording that are not counted because of their state.
 #[derive(Debug, Default)]
 pub struct NotCounted {
-    /// Their numbers.
+    /// Number of samples, by state.
     pub by_state: BTreeMap<State, u64>,
-    /// Where the guest idled, though its recorder was not told.
+    /// Addresses where the guest idled, although its recorder could not detect idleness.
     pub(crate) idle: IdlePlaces,
 }
 
 impl Profile {
-    /// The unit of the tree's numbers.
+    /// The unit of the tree's weights.
     pub fn unit(&self) -> Unit {
         self.account.unit
     }

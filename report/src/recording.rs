@@ -1,5 +1,5 @@
-//! An open recording. Input: a file or a pipe. Output: all metadata, and the places of the sample blocks, which are
-//! decoded later, one by one, so that memory doesn't grow with the recording.
+//! An open recording. Input: a file or a pipe. Output: all metadata, and the positions of the sample blocks.
+//! Blocks are decoded later, one by one, so that memory doesn't grow with the recording.
 
 mod error;
 mod source;
@@ -45,10 +45,10 @@ use uprof::{Block, BlockPlace, Item, Payload, SampleBlock, SpanBlock, StreamRead
 /// The end record's total of imported samples without a time (format-spec.md, section 6.8).
 pub(crate) const UNTIMED: &str = "samples_without_a_time";
 
-/// The same of spans.
+/// The end record's total of imported spans without a time.
 pub(crate) const SPANS_UNTIMED: &str = "spans_without_a_time";
 
-/// The note that says which clock an imported trace has its times of, and what it says of CLOCK_MONOTONIC
+/// The note that names the clock of an imported trace's times, and its relation to CLOCK_MONOTONIC
 /// (format-spec.md, section 15.2).
 pub(crate) const CLOCK: &str = "clock";
 pub(crate) const MONOTONIC: &str = "monotonic";
@@ -68,7 +68,7 @@ pub struct Recording {
     losses: Vec<Loss>,
     times: Vec<ProcessTime>,
     code: Vec<Code>,
-    /// Mappings found by [`Recording::assume_images`].
+    /// Mappings that [`Recording::assume_images`] found.
     assumed: Vec<ModuleEvent>,
     images: Vec<PlacedPart>,
     image_raw_bytes: u64,
@@ -79,40 +79,40 @@ pub struct Recording {
     span_blocks: Vec<SpanBlockPlace>,
 }
 
-/// A part of an embedded image, and its block.
+/// A part of an embedded image, and the position of its block.
 #[derive(Debug, Clone)]
 pub(crate) struct PlacedPart {
-    /// Its place in the file.
+    /// Position of its block in the file.
     pub place: BlockPlace,
     /// Its content.
     pub part: ImagePart,
 }
 
-/// The place of a block of samples.
+/// Position of a block of samples, and what its header says of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SampleBlockPlace {
-    /// Offset of its header in the file.
+    /// Offset of its header in the file (bytes).
     pub offset: u64,
-    /// Its size there, with the header (bytes).
+    /// Its size in the file, with the header (bytes).
     pub bytes: u32,
-    /// Samples inside.
+    /// Number of samples.
     pub samples: u32,
-    /// Earliest time inside.
+    /// Earliest time (nanoseconds).
     pub first_ns: u64,
-    /// Latest time inside.
+    /// Latest time (nanoseconds).
     pub last_ns: u64,
 }
 
-/// Where a block of spans is.
+/// Position of a block of spans, and what its header says of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpanBlockPlace {
-    /// Offset of its header in the file.
+    /// Offset of its header in the file (bytes).
     pub offset: u64,
-    /// Its size there, with the header (bytes).
+    /// Its size in the file, with the header (bytes).
     pub bytes: u32,
-    /// Earliest start inside.
+    /// Earliest start (nanoseconds).
     pub first_ns: u64,
-    /// Latest end inside.
+    /// Latest end (nanoseconds).
     pub last_ns: u64,
 }
 
@@ -131,23 +131,23 @@ pub struct Sizes {
     pub span_raw_bytes: u64,
     /// Embedded images.
     pub image_bytes: u64,
-    /// Intact blocks.
+    /// Number of intact blocks.
     pub blocks: u64,
 }
 
-/// Most bytes of embedded image parts; without the others, the report shows offsets.
+/// Most bytes of embedded image parts. If a part is left out, the report shows offsets in place of names.
 const IMAGE_BYTES_MAX: u64 = 1 << 30;
-/// Most records of code for each of a guest's lives; others are left out.
+/// Most records of code for each boot of a guest; others are left out.
 const CODES_MAX: usize = 128;
-/// Most lives of a guest to search for images; a recorder follows no more.
+/// Most boots of a guest for which images are searched; a recorder follows no more.
 pub(crate) const LIVES_MAX: usize = 64;
 
 impl Recording {
     /// Opens the recording at `path`, or standard input for `-`.
     ///
     /// # Errors
-    /// [`RecordingError`] if it can't be read, or isn't a recording that this version understands. Damage inside is
-    /// not an error; see [`Recording::damages`].
+    /// [`RecordingError`] if it can't be read, or isn't a recording that this version understands. Damage
+    /// inside is not an error; see [`Recording::damages`].
     pub fn open(path: &Path) -> Result<Self, RecordingError> {
         if path == Path::new("-") {
             let source = Source::File(spool::spool(std::io::stdin().lock())?);
@@ -205,6 +205,7 @@ impl Recording {
         } else {
             GuestSpaces::default()
         };
+        // With one address space for each boot, roots of page tables distinguish nothing.
         if !recording.guest_spaces.are_several() {
             let guest = &recording.guest_spaces;
             let modules = cold.modules.iter_mut().map(|event| &mut event.space);
@@ -221,12 +222,15 @@ impl Recording {
         recording.shorten_command_lines(&mut tasks);
         recording.tasks = TaskNames::new(tasks);
         let samples = recording.blocks.iter().map(|block| block.first_ns);
-        // A trace is imported in the order of ends, so that what was written first need not have begun first.
+        // Calls of a trace are imported in the order of their ends, so the first span in the file need not
+        // have begun first.
         let spans = recording
             .span_blocks
             .iter()
             .filter(|block| block.last_ns > 0);
         let spans = spans.map(|block| block.first_ns).min();
+        // The metadata are missing if their block is damaged. The start is then that of the first sample or
+        // span.
         if recording.start_ns == u64::MAX {
             recording.start_ns = samples.chain(spans).min().unwrap_or(0);
         } else if recording.metadata.target.kind == TargetKind::Imported {
@@ -236,7 +240,7 @@ impl Recording {
     }
 
     fn scan(&mut self) -> Result<ColdEvents, RecordingError> {
-        // The source is put back below: the reader borrows it while `self` is being filled.
+        // The source is put back below: the reader borrows it while `self` is filled.
         let source = std::mem::replace(&mut self.source, Source::Owned(Vec::new()));
         let scanned = self.scan_source(&source);
         self.source = source;
@@ -307,6 +311,8 @@ impl Recording {
             Ok(Payload::Times(times)) => self.times.extend(times),
             Ok(Payload::Code(code)) => {
                 for code in code {
+                    // The total is checked first, so that invented address spaces can't grow the map of
+                    // counts without limit.
                     if self.code.len() < CODES_MAX * LIVES_MAX {
                         let of_life = cold.codes.entry(code.space).or_insert(0);
                         *of_life += 1;
@@ -328,6 +334,8 @@ impl Recording {
             Ok(Payload::End(end)) => self.end = Some(end),
             Ok(Payload::Unknown(_)) => self.damages.unknown_blocks += 1,
             Ok(Payload::Samples(_) | Payload::Spans(_)) => {}
+            // An unknown block that is marked as critical must not be ignored: it could change the meaning
+            // of others.
             Err(error) if block.known_type().is_none() => {
                 return Err(RecordingError::Critical {
                     name: self.name.clone(),
@@ -342,7 +350,7 @@ impl Recording {
     /// Decodes the samples of a block.
     ///
     /// # Errors
-    /// A description of what is wrong with the block, with its place.
+    /// A description of the damage, with the block's position.
     pub fn samples(&self, place: &SampleBlockPlace) -> Result<SampleBlock, String> {
         match self.payload(place.offset, place.bytes)? {
             Payload::Samples(samples) => Ok(samples),
@@ -353,7 +361,7 @@ impl Recording {
     /// Decodes the spans of a block.
     ///
     /// # Errors
-    /// A description of what is wrong with the block, with its place.
+    /// A description of the damage, with the block's position.
     pub fn spans(&self, place: &SpanBlockPlace) -> Result<SpanBlock, String> {
         match self.payload(place.offset, place.bytes)? {
             Payload::Spans(spans) => Ok(spans),
@@ -374,17 +382,17 @@ impl Recording {
         &self.name
     }
 
-    /// Identity of the recording; `None` if the preamble is damaged.
+    /// UUID of the recording; `None` if the preamble is damaged.
     pub(crate) fn uuid(&self) -> Option<[u8; 16]> {
         self.uuid
     }
 
-    /// The start, in nanoseconds of its monotonic clock.
+    /// The start of the recording, in nanoseconds of its monotonic clock.
     pub fn start_ns(&self) -> u64 {
         self.start_ns
     }
 
-    /// When it ended: the end record's time, else the last sample's or span's.
+    /// The end of the recording: the end record's time, else that of the last sample or span.
     pub fn end_ns(&self) -> u64 {
         let samples = self.blocks.iter().map(|block| block.last_ns);
         let spans = self.span_blocks.iter().map(|block| block.last_ns);
@@ -393,15 +401,15 @@ impl Recording {
         end.or(last).unwrap_or(self.start_ns).max(self.start_ns)
     }
 
-    /// Whether it was made on this machine, and this has not been started anew since: then its paths are not a
-    /// stranger's.
+    /// Whether it was made on this machine, which has not been rebooted since. Its paths are then
+    /// trusted.
     pub fn is_made_here(&self) -> bool {
         let mut notes = self.metadata().notes.iter();
         let made_on = notes.find(|(name, _)| name == uprof::machine::MADE_ON);
         made_on.is_some_and(|(_, mark)| uprof::machine::mark().as_deref() == Some(mark))
     }
 
-    /// The duration in seconds; 0 if unknown, see [`Recording::is_timed`].
+    /// The duration in seconds; 0 if it is unknown, see [`Recording::is_timed`].
     pub fn seconds(&self) -> f64 {
         if self.is_timed() {
             (self.end_ns() - self.start_ns) as f64 / 1e9
@@ -410,7 +418,7 @@ impl Recording {
         }
     }
 
-    /// Whether it has times: imported samples may only have an order.
+    /// Whether its samples have times: imported ones may only have an order.
     pub fn is_timed(&self) -> bool {
         let totals = self.end.as_ref().map_or(&[][..], |end| &end.totals);
         !totals
@@ -418,14 +426,14 @@ impl Recording {
             .any(|(name, _)| name == UNTIMED || name == SPANS_UNTIMED)
     }
 
-    /// Start of the recording in nanoseconds since 1970-01-01 00:00 UTC, if a clock pair gives it.
+    /// Start of the recording in nanoseconds since 1970-01-01 00:00 UTC, if it has a pair of clock values.
     pub(crate) fn start_realtime_ns(&self) -> Option<i64> {
         let pair = self.clocks.first()?;
         let behind = pair.monotonic_ns.wrapping_sub(self.start_ns) as i64;
         Some(pair.realtime_ns.wrapping_sub(behind))
     }
 
-    /// Whether its times are those of CLOCK_MONOTONIC of the machine that recorded.
+    /// Whether its times are those of CLOCK_MONOTONIC on the machine that recorded it.
     pub(crate) fn is_monotonic(&self) -> bool {
         let clock = self.metadata.notes.iter().find(|(name, _)| name == CLOCK);
         match clock {
@@ -454,12 +462,12 @@ impl Recording {
         &self.tasks
     }
 
-    /// Samples that could not be kept.
+    /// Samples that were lost, by reason.
     pub(crate) fn losses(&self) -> &[Loss] {
         &self.losses
     }
 
-    /// Processor time that the kernel counted, by process.
+    /// Processor time as the kernel counted it, by process.
     pub(crate) fn times(&self) -> &[ProcessTime] {
         &self.times
     }
@@ -469,7 +477,7 @@ impl Recording {
         &self.code
     }
 
-    /// Adds a mapping that the file doesn't have, from the start on.
+    /// Adds a mapping that the file doesn't have, valid from the start.
     pub(crate) fn add_mapping(&mut self, space: u32, mapping: Mapping) {
         self.spaces.assume(space, &mapping);
         self.assumed.push(ModuleEvent {
@@ -479,7 +487,7 @@ impl Recording {
         });
     }
 
-    /// Mappings of images that were found, and that the file doesn't have.
+    /// Mappings that the file doesn't have, for images that were found.
     pub(crate) fn assumed(&self) -> &[ModuleEvent] {
         &self.assumed
     }
@@ -489,7 +497,7 @@ impl Recording {
         &self.images
     }
 
-    /// Descriptions of what can't be read of embedded images.
+    /// Descriptions of the parts of embedded images that can't be read.
     pub(crate) fn damaged_sections(&self) -> impl Iterator<Item = String> {
         self.images.iter().flat_map(|PlacedPart { place, part }| {
             let faults = part.faults();
@@ -497,22 +505,22 @@ impl Recording {
         })
     }
 
-    /// Why it ended; `None` if it was truncated.
+    /// The end record; `None` if the recording was truncated.
     pub fn end(&self) -> Option<&End> {
         self.end.as_ref()
     }
 
-    /// Sizes of its parts (bytes).
+    /// Sizes of the file's parts (bytes).
     pub fn sizes(&self) -> Sizes {
         self.sizes
     }
 
-    /// What could not be read of the file.
+    /// The parts of the file that could not be read.
     pub fn damages(&self) -> &Damages {
         &self.damages
     }
 
-    /// The whole file.
+    /// A reader of the whole file.
     pub(crate) fn reader(&self) -> Box<dyn io::Read + '_> {
         self.source.reader()
     }
@@ -533,11 +541,11 @@ struct ColdEvents {
     tasks: Vec<TaskEvent>,
     modules: Vec<ModuleEvent>,
     spaces: Vec<SpaceEvent>,
-    /// Records of code, by address space.
+    /// Number of records of code, by address space.
     codes: HashMap<u32, usize>,
 }
 
-/// How perf's own recordings begin (tools/perf/util/header.c).
+/// The first bytes of perf's own recordings (tools/perf/util/header.c).
 pub const PERF_MAGIC: [u8; 8] = *b"PERFILE2";
 
 fn is_of_perf(file: &File) -> bool {
@@ -545,7 +553,7 @@ fn is_of_perf(file: &File) -> bool {
     file.read_exact_at(&mut first, 0).is_ok() && first == PERF_MAGIC
 }
 
-/// Whether a file can be read only once, from its start.
+/// Whether a file can be read only once, from start to end.
 fn is_stream(file: &File) -> io::Result<bool> {
     use std::os::unix::fs::FileTypeExt;
     let kind = file.metadata()?.file_type();

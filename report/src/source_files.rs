@@ -1,34 +1,35 @@
-//! Which source files of this machine a report may show. A recording names files as it likes: the paths are a
-//! stranger's unless it was made here, or its reader has named images.
+//! Decides which source files of this machine a report may show. The paths in a recording are untrusted,
+//! unless it was made on this machine or the reader has named images.
 
 use crate::mapped::{open_named, read_at_most};
 use std::path::{Component, Path, PathBuf};
 
-/// The largest source file (bytes).
+/// Size of the largest source file that is shown (bytes).
 const SOURCE_BYTES_MAX: u64 = 64 << 20;
 
-/// Endings of source files: nothing else is shown, whoever names it.
+/// File name extensions of source files: no other file is shown, whatever path a recording has.
 const SOURCE_ENDINGS: [&str; 22] = [
     "c", "h", "cc", "cpp", "cxx", "hh", "hpp", "hxx", "inc", "s", "S", "asm", "rs", "ml", "mli",
     "go", "zig", "d", "f90", "py", "nim", "swift",
 ];
 
-/// Where source files may be.
+/// Folders and paths from which source files may be shown.
 #[derive(Debug, Clone, Default)]
 pub struct SourceFiles {
-    /// Files are where the recordings and images say.
+    /// Whether the paths in recordings and images are trusted.
     is_trusted: bool,
     /// Folders that the reader has named.
     folders: Vec<PathBuf>,
 }
 
 impl SourceFiles {
-    /// Nowhere.
+    /// Allows no file.
     pub fn none() -> Self {
         SourceFiles::default()
     }
 
-    /// Below `folders`, and where a recording says if `is_trusted`: it was made here, or its reader has named images.
+    /// Allows files below `folders`. If `is_trusted`, it allows the recorded paths, too: the recording was
+    /// made here, or its reader has named images.
     pub fn of(is_trusted: bool, folders: Vec<PathBuf>) -> Self {
         SourceFiles {
             is_trusted,
@@ -41,7 +42,7 @@ impl SourceFiles {
         self.is_trusted || !self.folders.is_empty()
     }
 
-    /// The text of `file`, a path in a recording or an image.
+    /// The text of `file`, a path from a recording or an image.
     pub(crate) fn read(&self, file: &str) -> Option<String> {
         let path = Path::new(file);
         let below = |folder: &PathBuf| read_below(folder, path);
@@ -50,11 +51,12 @@ impl SourceFiles {
     }
 }
 
-/// The file in `folder` whose path has the longest end in common with `path`. Nothing leads out of the folder but
-/// links in it.
+/// The file in `folder` whose path shares the longest end with `path`. Only a link in the folder can lead out
+/// of it.
 fn read_below(folder: &Path, path: &Path) -> Option<String> {
     let parts: Vec<Component<'_>> = path.components().collect();
     let is_plain = |part: &Component<'_>| matches!(part, Component::Normal(_));
+    // Only components after the last `..` or root are used, so that the path can't lead out of the folder.
     let begin = parts.iter().rposition(|part| !is_plain(part));
     let plain = &parts[begin.map_or(0, |begin| begin + 1)..];
     (0..plain.len()).find_map(|from| {
@@ -63,26 +65,27 @@ fn read_below(folder: &Path, path: &Path) -> Option<String> {
     })
 }
 
-/// The text of the file at `path`, if it is a source file of a plausible size.
+/// The text of the file at `path`, if it is a source file of plausible size.
 fn read(path: &Path) -> Option<String> {
     let ending = path.extension()?.to_str()?;
     if !SOURCE_ENDINGS.contains(&ending) {
         return None;
     }
     let path = path.canonicalize().ok()?;
+    // A link with a harmless name may lead to a file that is no source.
     if path.extension()?.to_str()? != ending {
         return None;
     }
     let file = open_named(&path).ok()?;
     let bytes = read_at_most(file, SOURCE_BYTES_MAX).ok()??;
-    // Most are UTF-8, and need no copy.
+    // Most files are valid UTF-8, which needs no copy.
     let text = String::from_utf8(bytes);
     Some(text.unwrap_or_else(|other| String::from_utf8_lossy(other.as_bytes()).into_owned()))
 }
 
 #[cfg(test)]
 impl SourceFiles {
-    /// Wherever a path leads.
+    /// Allows any path; for tests.
     pub(crate) fn anywhere() -> Self {
         SourceFiles {
             is_trusted: true,

@@ -1,5 +1,5 @@
-//! What all outputs share: untrusted text made printable, shortened names, dates, errors of Linux, JSON, and the width
-//! and colours of a terminal.
+//! Text helpers of all outputs: untrusted text made printable, shortened names, dates, names of Linux errors,
+//! JSON, and the width and colours of a terminal.
 
 mod printable;
 mod names;

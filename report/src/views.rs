@@ -1,5 +1,5 @@
-//! Views for people. Input: a gathered profile. Output: text or a picture, each with its account: how many samples,
-//! and what was lost, late or truncated. [`VIEWS`] is the table of them.
+//! Views for people. Input: a gathered profile. Output: text or a picture, each with its account: the number
+//! of samples, and those lost, late or truncated. [`VIEWS`] is the table of the views.
 
 pub mod caption;
 pub mod markdown;
@@ -40,28 +40,28 @@ pub struct View {
     pub name: &'static str,
     /// The flag's help text.
     pub about: &'static str,
-    /// Where it is written, and the flag's value.
+    /// Where it is written, and the value of its flag.
     pub output: Output,
     /// How samples are gathered for it.
     pub needs: Needs,
-    /// Creates it, before samples are gathered.
+    /// Creates the view, before samples are gathered.
     pub begin: fn(&[Recording]) -> Box<dyn Drawn>,
 }
 
-/// Where a view is written, and the flag's value.
+/// Where a view is written, and the value of its flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output {
     /// Text for standard output.
     Text,
     /// Text for standard output, about the function that the flag names.
     Function,
-    /// Text for standard output, of as many things as the flag says.
+    /// Text for standard output; the flag says how many rows.
     Count,
-    /// A file, which the flag may name.
+    /// A file, whose path the flag may give.
     File {
-        /// The kind of file, for the flag's help.
+        /// The type of file, for the flag's help.
         kind: &'static str,
-        /// The file name's ending beside the recording.
+        /// The extension of the default file name, which is the recording's otherwise.
         ending: &'static str,
     },
 }
@@ -71,22 +71,22 @@ pub enum Output {
 pub enum Needs {
     /// Summed: only the profile.
     Counts,
-    /// One by one, in file order: [`Drawn::add`] is called for each.
+    /// One by one, in file order: [`Drawn::add`] is called for each sample.
     Samples,
     /// Calls of a trace, added up: [`Profile::calls`].
     Calls,
-    /// Calls of a trace one by one, the last of a recording first: [`Drawn::add`] is called for each.
+    /// Calls of a trace one by one, the last one of a recording first: [`Drawn::add`] is called for each.
     EachCall,
-    /// One by one and by instruction, where functions are asked for and images may be looked at: [`Shown::places`].
+    /// One by one and by instruction, if functions are asked for and images may be read: [`Shown::places`].
     Places,
     /// Summed, and by instruction as well, where functions are asked for: [`Shown::places`].
     Lines,
-    /// Summed by instruction ([`By::Place`](crate::profile::gather::By::Place)), with images: such a view is shown
-    /// alone.
+    /// Summed by instruction ([`By::Place`](crate::profile::gather::By::Place)), with images. Such a view is
+    /// shown alone.
     Instructions,
 }
 
-/// The views, in the order of help.
+/// All views, in the order of the help text.
 pub const VIEWS: &[View] = &[
     top::VIEW,
     brief::VIEW,
@@ -111,10 +111,10 @@ pub trait Drawn {
         let _ = (recordings, sampled);
     }
 
-    /// Writes it; `false` if no sample has the function that it is about.
+    /// Writes the view; `false` if no sample has the function that it is about.
     ///
     /// # Errors
-    /// What `out` returns.
+    /// The errors of `out`.
     fn write(&mut self, shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool>;
 }
 
@@ -128,17 +128,18 @@ impl<F: FnMut(&Shown<'_>, &mut dyn Write) -> io::Result<bool>> Drawn for F {
 /// The content of a view.
 #[derive(Debug, Clone, Copy)]
 pub struct Shown<'a> {
-    /// The recordings.
+    /// The recordings that are shown.
     pub recordings: &'a [Recording],
-    /// Their samples.
+    /// The profile of their samples.
     pub profile: &'a Profile,
-    /// The same by instruction, where the view needs it and took its samples with it.
+    /// The same profile by instruction, if the view needs it.
     pub places: Option<&'a Profile>,
     /// Images, for views that need instructions.
     pub library: Option<&'a Library>,
-    /// The function that the view is about, or how many things it shows; empty for one that is about all.
+    /// The function that the view is about, or the number of rows that it shows; empty if the flag has no
+    /// value.
     pub function: &'a str,
-    /// How to show it.
+    /// The options of the view.
     pub form: &'a Form,
 }
 
@@ -154,40 +155,40 @@ pub enum TableForm {
     Github,
 }
 
-/// Options of views. Each uses those that concern it.
+/// Options of views. Each view uses those that concern it.
 #[derive(Debug, Clone, Default)]
 pub struct Form {
     /// Form of the table of functions.
     pub table: TableForm,
-    /// Lines of that table; 0 for all.
+    /// Number of rows of that table; 0 for all.
     pub rows: usize,
-    /// Levels of the tree; 0 for all.
+    /// Number of levels of the tree; 0 for all.
     pub depth: usize,
-    /// The least share of the samples, 0 to 1, to show, instead of the view's default.
+    /// The least share of the samples, 0 to 1, that is shown; `None` for the view's default.
     pub least_share: Option<f64>,
-    /// Innermost frames first.
+    /// Whether the tree starts with the innermost frames.
     pub reverse: bool,
-    /// Whether to collapse recursion, instead of the view's default.
+    /// Whether to collapse recursion; `None` for the view's default.
     pub fold: Option<bool>,
-    /// Instructions even where source lines are known.
+    /// Whether to show instructions even if source lines are known.
     pub assembly: bool,
-    /// Where the source files are that images and recordings name.
+    /// Where to find the source files that images and recordings name.
     pub sources: SourceFiles,
-    /// Mangled names.
+    /// Whether to show mangled names.
     pub mangled: bool,
     /// Whether to show the command line, the host's name and folders.
     pub identify: bool,
-    /// The flags that chose samples and frames; empty where all are shown.
+    /// The flags that selected samples and frames; empty if all are shown.
     pub chosen: String,
-    /// The terminal.
+    /// Width and colours of the terminal.
     pub screen: Screen,
 }
 
-/// Letters that fit under the title of a picture 1200 pixels wide, less the text for omitted ones.
+/// Letters that fit under the title of a picture 1200 pixels wide, less the note on what was omitted.
 const SUBTITLE_LETTERS: usize = 130;
 
 impl Shown<'_> {
-    /// How trees of calls are written.
+    /// The options for trees of calls.
     #[must_use]
     pub(crate) fn tree_options(&self) -> TreeOptions {
         TreeOptions {
@@ -199,7 +200,7 @@ impl Shown<'_> {
         }
     }
 
-    /// How flame graphs are drawn.
+    /// The options for flame graphs.
     #[must_use]
     pub(crate) fn flame_options(&self) -> FlameOptions {
         let names: Vec<&str> = self.recordings.iter().map(Recording::subject).collect();
@@ -220,7 +221,7 @@ impl Shown<'_> {
     }
 }
 
-/// The time of the longest of these recordings, in nanoseconds.
+/// Duration of the longest of these recordings (nanoseconds).
 fn longest_ns(recordings: &[Recording]) -> u64 {
     let lengths = recordings.iter().map(|one| one.end_ns() - one.start_ns());
     lengths.max().unwrap_or(0)

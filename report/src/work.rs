@@ -1,8 +1,10 @@
-//! The budget of a run: a number of steps that is enough for any intact recording, and more for each byte of the
-//! files that are read. Only hostile input needs more: unwind rules that loop, a stack of a thousand frames in each
-//! of a million samples of a few kilobytes, DWARF units that all have every address, an output of terabytes.
+//! The work budget of a run, in steps. It is enough for any intact recording, and grows with each byte of the
+//! files that are read. Only hostile input needs more: unwind rules that loop, a stack of a thousand frames
+//! in each of a million samples in a few kilobytes, DWARF units that all cover every address, an output of
+//! terabytes.
 //!
-//! Code whose work depends on untrusted input counts it here. Without [`limit`] there is no limit.
+//! Code whose work depends on untrusted input counts its steps here. Without a call of [`limit`] there is no
+//! limit.
 
 use crate::mapped;
 use std::cell::Cell;
@@ -11,31 +13,31 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use uprof::layout::MAX_ROWS;
 use uprof::{Block, DecodeError, Payload};
 
-/// The budget of any run; a step takes some nanoseconds, and fifty times as many in a debug build.
+/// The steps that any run has. A step takes some nanoseconds, and fifty times as many in a debug build.
 const BASE_STEPS: u64 = if cfg!(debug_assertions) {
     1 << 24
 } else {
     3 << 26
 };
-/// The budget for each byte that is read: recorded stacks of 50 frames take less than 50.
+/// The steps for each byte that is read: recorded stacks of 50 frames take less than 50 a byte.
 const STEPS_PER_BYTE: u64 = 160;
-/// The cost of a sample of a block that is decoded, beside that of its bytes.
+/// The steps of one sample when its block is decoded, in addition to those of its bytes.
 const STEPS_PER_ROW: u64 = 8;
-/// Steps of a thread that are not added to the total yet.
+/// Most steps that a thread counts before it adds them to the total.
 const PENDING_MAX: u64 = 1 << 12;
 
-/// All steps so far.
+/// Steps of all threads so far.
 static DONE: AtomicU64 = AtomicU64::new(0);
-/// The budget, by the files read at the last check; unlimited at first.
+/// The budget at the last check, from the bytes read by then; unlimited at first.
 static MOST: AtomicU64 = AtomicU64::new(u64::MAX);
-/// Called when it is used up.
+/// Called when the budget is used up.
 static USED_UP: OnceLock<fn()> = OnceLock::new();
 
 thread_local! {
     static PENDING: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Sets a limit, from now on; past it `used_up` is called, which ends the run.
+/// Sets the limit from now on. Beyond it, `used_up` is called, which ends the run.
 pub fn limit(used_up: fn()) {
     let _ = USED_UP.set(used_up);
     DONE.store(0, Ordering::Relaxed);
@@ -51,7 +53,7 @@ fn most() -> u64 {
     BASE_STEPS.saturating_add(mapped::read_bytes().saturating_mul(STEPS_PER_BYTE))
 }
 
-/// Counts `steps`.
+/// Counts `steps` of this thread.
 #[inline]
 pub fn take(steps: u64) {
     PENDING.with(|pending| {
@@ -64,14 +66,14 @@ pub fn take(steps: u64) {
     });
 }
 
-/// Counts what decoding a block takes: its bytes before compression, and its samples. One that claims more samples than
-/// a block may have is not decoded.
+/// Counts the work of decoding a block: its bytes before compression, and its samples. Samples beyond the
+/// format's limit don't count, because such a block is not decoded.
 pub fn take_block(block: &Block<'_>) {
     let rows = u64::from(block.samples).min(MAX_ROWS as u64);
     take(u64::from(block.raw_bytes) + STEPS_PER_ROW * rows);
 }
 
-/// The payload of a block, whose decoding is counted.
+/// The payload of a block. Its decoding is counted.
 pub(crate) fn payload(block: &Block<'_>) -> Result<Payload, DecodeError> {
     take_block(block);
     block.payload()

@@ -1,5 +1,5 @@
-//! `--annotate` as instructions: of the corpus, of made-up recordings with real images, and of images
-//! whose symbols lie.
+//! `--annotate` with instructions: of the corpus, of synthetic recordings with real images, and of images
+//! whose symbols are wrong.
 
 mod listing;
 
@@ -15,7 +15,7 @@ fn calls() -> (Recording, PathBuf) {
     (recording, corpus("images/calls"))
 }
 
-/// Own samples of a function, as --top counts them.
+/// Self samples of a function, as --top counts them.
 fn own(recording: &str, function: &str) -> u64 {
     let top = std::fs::read_to_string(corpus(&format!("golden/{recording}.top.txt"))).unwrap();
     let row = top.lines().find(|line| line.ends_with(function)).unwrap();
@@ -32,7 +32,7 @@ fn instructions_have_all_samples_of_their_function() {
     let found = format!("{own} samples in steps itself");
     assert!(report.contains(&found), "{report}");
     assert!(report.contains("steps in "), "{report}");
-    // A heading for each line of source that is known.
+    // There is a heading for each known source line.
     assert!(report.contains("calls.c:16"), "{report}");
     assert!(shown.iter().any(|it| it.text == "pop %rbp"), "{report}");
 }
@@ -59,7 +59,7 @@ fn calls_of_other_images_have_their_names() {
     let bytes = std::fs::read(&image).unwrap();
     let file = object::File::parse(&*bytes).unwrap();
     let id = file.build_id().unwrap().unwrap();
-    // Its first call is 17 bytes from its start, and takes 5.
+    // Its first call is 17 bytes after its start and takes 5 bytes.
     let now = file.symbol_by_name("now").unwrap().address();
     let recording = made(id, &[], &[&[now + 4, now + 22]]);
     let report = annotated(&[&recording], &[image], "now", true);
@@ -79,13 +79,13 @@ fn where_no_line_is_known_there_are_instructions() {
     let own = own("pack-stack", function);
     assert_eq!(shown.iter().map(|it| it.own).sum::<u64>(), own, "{report}");
     assert!(report.contains("AT&T syntax"), "{report}");
-    // What is far from any sample is left out.
+    // Instructions far from any sample are left out.
     let report = annotated(&[&recording], &images, "libpack.so+0x1250", false);
     assert!(
         report.contains("\n                         …\n"),
         "{report}"
     );
-    // Without the image: where it was, and what would help.
+    // Without the image, the report says which one is missing and what would help.
     let report = annotated(&[&recording], &[], "libpack", false);
     assert!(instructions(&report).is_empty(), "{report}");
     assert_eq!(report.matches("--elf IMAGE").count(), 1, "{report}");
@@ -98,7 +98,7 @@ fn instructions_are_the_same_with_one_thread_and_with_two() {
     let with = |threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
         let pool = pool.build().unwrap();
-        // All functions with an `e`, so that several are listed.
+        // Selects all functions with an `e`, so that several are listed.
         pool.install(|| annotated(&[&recording], std::slice::from_ref(&image), "e", true))
     };
     let one = with(1);
@@ -128,7 +128,7 @@ fn a_debug_file_has_no_instructions() {
     let mut bytes = std::fs::read(&image).unwrap();
     let file = object::File::parse(&*bytes).unwrap();
     let text = file.section_by_name(".text").unwrap().index().0;
-    // As elfutils leave it: program headers of the whole image, sections that are SHT_NOBITS.
+    // This is what elfutils leaves: program headers of the whole image, and sections that are SHT_NOBITS.
     let headers = u64::from_le_bytes(*bytes[0x28..].first_chunk().unwrap()) as usize;
     bytes[headers + 64 * text + 4] = 8;
     let folder = tempfile::tempdir().unwrap();
@@ -137,17 +137,18 @@ fn a_debug_file_has_no_instructions() {
     let report = annotated(&[&recording], &[debug], "steps", true);
     assert!(instructions(&report).is_empty(), "{report}");
     assert!(report.contains("a debug file doesn't"), "{report}");
-    // The lines that it knows are shown.
+    // The lines in the image are shown.
     assert!(report.contains("calls.c"), "{report}");
 }
 
-/// `calls` with other values for the address (from its own) and size of `steps`.
+/// `calls` with other values for the symbol `steps`: its address is moved by `moved_bytes`, and its size
+/// replaced.
 fn with_symbol(folder: &Path, moved_bytes: u64, size_bytes: u64) -> PathBuf {
     let mut bytes = std::fs::read(corpus("images/calls")).unwrap();
     let file = object::File::parse(&*bytes).unwrap();
     let symbol = file.symbol_by_name("steps").unwrap();
     let table = file.section_by_name(".symtab").unwrap();
-    // Elf64_Sym: 24 bytes, of which the value is at 8 and the size at 16.
+    // Elf64_Sym has 24 bytes, with the value at 8 and the size at 16.
     let at = table.file_range().unwrap().0 as usize + 24 * symbol.index().0;
     let value = symbol.address().wrapping_add(moved_bytes);
     bytes[at + 8..at + 16].copy_from_slice(&value.to_le_bytes());
@@ -209,7 +210,7 @@ fn a_guest_has_its_instructions_as_a_process_has() {
     let file = object::File::parse(&*bytes).unwrap();
     let id = file.build_id().unwrap().unwrap();
     let address = |name: &str| file.symbol_by_name(name).unwrap().address();
-    // `often` begins with its frame, then calls: 1 + 3 bytes, an argument of 5, a call of 5.
+    // `often` sets up its frame and then calls: 1 + 3 bytes, an argument of 5, a call of 5.
     let stack = [address("steps") + 4, address("often") + 14];
     let images = [image];
     let listed = |recording: &Recording| -> Vec<String> {

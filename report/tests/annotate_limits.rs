@@ -1,4 +1,4 @@
-//! Limits of `--annotate`, each at its value and past it. docs/limits.md names these tests.
+//! Limits of `--annotate`, each at its value and beyond it. docs/limits.md names these tests.
 
 mod listing;
 

@@ -1,4 +1,5 @@
-//! Which part of a recorded chain of frame pointers is a stack: words that follow a frame pointer with data are not.
+//! The part of a recorded chain of frame pointers that is a stack: words after a frame pointer that was data
+//! are not.
 
 mod exported;
 mod listing;
@@ -13,7 +14,7 @@ use uniprof_report::recording::Recording;
 use uprof::Stop;
 use uprof::cold::TargetKind;
 
-/// The only stack of `recording`, outermost function first, without images' names.
+/// The only stack of `recording`, outermost function first, without names of images.
 fn stack(recording: &Recording, library: &Library) -> Vec<String> {
     let out = exported("folded", &[recording], library, &Options::default()).unwrap();
     let text = String::from_utf8(out).unwrap();
@@ -34,7 +35,8 @@ fn a_pointer_to_a_function_is_no_caller() {
     library.add_image(&path).unwrap();
     let mut nothing = Library::default();
     nothing.only_given = true;
-    // Frame pointers lead a guest's stacks through interrupts to interrupted code; a process's go through calls alone.
+    // In a guest, frame pointers lead through interrupts to the interrupted code. In a process, they lead
+    // through calls only.
     let interrupted = address("deep") + 1;
     let cases = [
         (TargetKind::Process, address("frame_dummy"), false),
@@ -43,7 +45,7 @@ fn a_pointer_to_a_function_is_no_caller() {
         (TargetKind::GdbStub, interrupted, true),
     ];
     for (kind, last, is_frame) in cases {
-        // `often` calls 14 bytes from its beginning on.
+        // The call in `often` is at byte 14.
         let call = address("often") + 14;
         let chain = [address("steps") + 4, call, last, call];
         let recording = made_of(kind, id, &[], &[&chain]);
@@ -63,7 +65,7 @@ fn a_pointer_to_a_function_is_no_caller() {
     }
 }
 
-/// LK's threads do; such a stack's last words are what memory held before.
+/// LK's threads have such stacks, whose last words are old memory.
 #[test]
 fn a_guests_thread_that_a_return_entered_has_a_whole_stack() {
     let nowhere = 0x9999_9999_0000_0000;
@@ -82,7 +84,7 @@ fn a_guests_thread_that_a_return_entered_has_a_whole_stack() {
     let stack = [0x10, 0x20, nowhere];
     assert_eq!(ends(TargetKind::GdbStub, &stack), (Stop::Complete, 2));
     assert_eq!(ends(TargetKind::Process, &stack), (Stop::BadPointer, 2));
-    // A single frame pointer may be any number.
+    // A single frame pointer may have any value.
     assert_eq!(
         ends(TargetKind::Agent, &[0x10, nowhere]),
         (Stop::BadPointer, 1)

@@ -1,5 +1,5 @@
-//! framehop as an oracle over corpus/: the raw stacks of real recordings, unwound by both. Every
-//! difference must be of a kind that is known and explained here.
+//! Compares the unwinder with framehop on corpus/: both unwind the raw stacks of real recordings. Every
+//! difference must be of a sort that is explained here.
 
 mod stops;
 
@@ -12,7 +12,7 @@ use uniprof_report::recording::Recording;
 use uniprof_report::unwind::{Cache, Module, Options, RuleTable, Stack, Unwinder};
 use uprof::{Arch, Frame, Row, Stop};
 
-/// Why framehop's frames may be others than ours.
+/// Why framehop's frames may differ; `None` if the difference is not explained.
 fn explain(ours: &[Frame], stop: Stop, theirs: &[u64], theirs_ended: bool) -> Option<&'static str> {
     let same = ours
         .iter()
@@ -24,7 +24,7 @@ fn explain(ours: &[Frame], stop: Stop, theirs: &[u64], theirs_ended: bool) -> Op
     }
     Some(match (same == ours.len(), same == theirs.len()) {
         (true, false) if stop == Stop::Complete => "it goes on above our root by frame pointer",
-        // Of an image that isn't in corpus/, such as the dynamic linker.
+        // The frame is in an image that isn't in corpus/, such as the dynamic linker.
         (true, false) if stop == Stop::BadPointer => {
             "without a rule or a frame pointer it takes the top of the stack for a return address"
         }

@@ -1,4 +1,4 @@
-//! Diffs of made-up recordings whose truth is known.
+//! Diffs of synthetic recordings whose truth is known.
 
 mod made;
 
@@ -10,8 +10,8 @@ use uniprof_report::recording::Recording;
 use uniprof_report::text::Screen;
 use uniprof_report::views::flame::FlameOptions;
 
-/// 10 s at 1000 Hz; of every 100 samples, `slow` are in `hash` and the rest in `parse` or `walk`.
-/// A simple generator shuffles them.
+/// 10 s at 1000 Hz. Of every 100 samples, `slow` are in `hash` and the rest in `parse` or `walk`, shuffled by
+/// a simple generator.
 fn recorded(seed: u64, slow: u64, names: &[&str]) -> Recording {
     const STACKS: [&[u64]; 3] = [&[1, 0], &[2, 0], &[3, 0]];
     let mut state = seed;
@@ -85,7 +85,7 @@ fn a_planted_change_is_certain_and_breaks_its_rule() {
     assert!(broken("any>+5%"));
     for kept in ["hash>+50%", "walk>+1%", "hash<-1%"] {
         let told = verdict(kept);
-        // With the figures that it was judged by.
+        // The verdict shows the figures that it is based on.
         let numbers = matches!(&told, RuleVerdict::Passed(how) if how.contains("points"));
         assert!(numbers, "{told:?}");
     }
@@ -195,7 +195,7 @@ fn table_and_json_have_the_same_certain_changes_and_say_what_to_do_next() {
             .filter_map(|it| it["name"].as_str())
             .collect();
         assert!(names.contains(&"hash"), "{names:?}");
-        // What only made room for `hash` is told as such.
+        // A function that only made room for `hash` is reported as such.
         assert!(
             !names.contains(&"parse") && !names.contains(&"walk"),
             "{names:?}"

@@ -1,4 +1,4 @@
-//! The comparison of calls of traces: made-up traces whose truth is known.
+//! The comparison of calls of traces, with synthetic traces whose truth is known.
 
 use uniprof_report::diff::calls::{Blocks, CallChange, Measure};
 use uniprof_report::diff::table::TableOptions;
@@ -13,12 +13,12 @@ use uprof::{Span, SpanKind, Task, Writer};
 
 mod made;
 
-/// How a program differs from the usual one.
+/// How the program differs from the usual one.
 #[derive(Clone, Copy)]
 struct Program {
-    /// What `hash` takes, in ns.
+    /// Self time of a call of `hash` (nanoseconds).
     hash_ns: u64,
-    /// How often a round calls `copy`.
+    /// Number of calls of `copy` in each round.
     copies: u64,
     rounds: u64,
     is_timed: bool,
@@ -31,7 +31,8 @@ const USUAL: Program = Program {
     is_timed: true,
 };
 
-/// A trace: each round calls `parse`, `hash`, `walk`, and `copy` so many times; lengths differ by a fifth.
+/// A trace: each round calls `parse`, `hash` and `walk`, and `copy` as often as `program` says. Durations
+/// vary by a fifth.
 fn traced(seed: u64, program: Program) -> Recording {
     let mut metadata = Metadata::default();
     metadata.target.name = "made".into();
@@ -132,7 +133,8 @@ fn what_takes_longer_and_what_is_called_more_often_are_told_apart() {
     let hash = change(&found, "hash", Measure::Own);
     assert!((hash.apart() - 1.0).abs() < 0.05, "{hash:?}");
     assert!((hash.values[0] - 3_000.0).abs() < 60.0, "{hash:?}");
-    // A round takes 5 us more, so all are called less often: a fact of the whole, and of none.
+    // A round takes 5 us more, so all functions are called less often. That is a common change, and not one
+    // of each function.
     let copy = change(&found, "copy", Measure::Rate);
     assert!((copy.apart() - 1.0).abs() < 0.02, "{copy:?}");
     assert!(copy.relative() < 0.5, "{copy:?}");
@@ -170,7 +172,7 @@ fn rules_ask_of_the_time_and_of_the_number_of_calls() {
         let told = verdict(broken);
         assert!(matches!(told, Ok(RuleVerdict::Broken(_))), "{told:?}");
     }
-    // Four copies instead of two in a longer round: not half as many again a second.
+    // There are four copies in place of two, but the round is longer. So the rate grows by less than a half.
     for kept in ["copy>+80%", "hash>+200%", "walk>+1%", "walk<-5%"] {
         let told = verdict(kept);
         assert!(matches!(told, Ok(RuleVerdict::Passed(_))), "{told:?}");
@@ -194,7 +196,7 @@ fn without_times_there_is_order_and_no_second() {
     assert_eq!(found.series.by, Blocks::Order);
     let copy = ("copy".to_owned(), Measure::Rate);
     assert!(certain(&found).contains(&copy), "{:?}", certain(&found));
-    // Two of six calls, and four of eight.
+    // Two of six calls, and four of eight calls.
     let rates = change(&found, "copy", Measure::Rate).values;
     assert!((rates[0] - 333.3).abs() < 0.1 && (rates[1] - 500.0).abs() < 0.1);
     let text = written(&found);
@@ -205,7 +207,7 @@ fn without_times_there_is_order_and_no_second() {
     let told: serde_json::Value = serde_json::from_slice(&out).unwrap();
     assert_eq!(told["blocks"], "order");
     assert!(told["seconds"].is_null());
-    // One side with times gives the other none.
+    // If one side lacks times, those of the other are not used.
     let mixed = compare(&sides(USUAL, untimed(2)));
     assert_eq!(mixed.series.by, Blocks::Order);
     assert_eq!(certain(&mixed), []);

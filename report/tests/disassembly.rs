@@ -1,5 +1,5 @@
-//! GNU objdump as an oracle for the disassembler: boundaries, mnemonics and targets of the
-//! instructions of real images. Every difference must be of a kind that is known and explained here.
+//! Compares the disassembler with GNU objdump: boundaries, mnemonics and targets of the instructions of real
+//! images. Every difference must be of a sort that is explained here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,14 +9,14 @@ use uniprof_report::images::{Image, ImageAddress, Stubs, Target};
 use uprof::Arch;
 use uprof::cpu::Call;
 
-/// What objdump says of one instruction.
+/// An instruction in objdump's output.
 #[derive(Debug)]
 struct Theirs {
     address: u64,
     text: String,
 }
 
-/// The stretches that objdump disassembles in one go, each from a label on.
+/// The ranges that objdump disassembles without a break, each starting at a label.
 fn stretches(text: &str) -> Vec<Vec<Theirs>> {
     let mut stretches: Vec<Vec<Theirs>> = Vec::new();
     for line in text.lines() {
@@ -47,14 +47,14 @@ fn mnemonic(text: &str) -> &str {
     words.find(|word| !is_prefix(word)).unwrap_or("")
 }
 
-/// The address that a branch names, as `call 401126 <parse>` or `b 0x401126`.
+/// The target address of a branch, as in `call 401126 <parse>` or `b 0x401126`.
 fn target(text: &str) -> Option<u64> {
     let first = text.split('<').next()?.trim_end();
     let word = first.rsplit([' ', ',', '\t']).next()?;
     u64::from_str_radix(word.trim_start_matches("0x"), 16).ok()
 }
 
-/// Compares the stubs that objdump names with ours; gives their number.
+/// Compares the stubs that objdump names with those that this package finds. Returns their number.
 fn compare_stubs(image: &Image, text: &str) -> usize {
     let stubs = Stubs::of(image);
     let mut theirs = BTreeMap::new();
@@ -63,7 +63,7 @@ fn compare_stubs(image: &Image, text: &str) -> usize {
         let Some((address, name)) = label.and_then(|label| label.split_once(" <")) else {
             continue;
         };
-        // What is chosen at the start has no name there.
+        // A function that is selected when the program starts has no name there.
         if name.starts_with('*') {
             continue;
         }
@@ -82,8 +82,8 @@ fn compare_stubs(image: &Image, text: &str) -> usize {
     theirs.len()
 }
 
-/// Asks of each return address in a stretch of code whether a call comes before it, and where that leads; gives how
-/// many calls there are, and how many other instructions end in bytes that could be one.
+/// For each return address in a range of code, checks whether a call is found before it, and its target.
+/// Returns the number of calls, and of other instructions whose last bytes look like a call.
 fn compare_calls(arch: Arch, stretch: &[Theirs], code: &[u8]) -> (usize, usize) {
     let (mut calls, mut mistaken) = (0, 0);
     for (theirs, after) in stretch.iter().zip(&stretch[1..]) {
@@ -95,14 +95,14 @@ fn compare_calls(arch: Arch, stretch: &[Theirs], code: &[u8]) -> (usize, usize) 
         };
         calls += usize::from(is_call);
         mistaken += usize::from(!is_call && found.is_some());
-        // The symbol behind the operand may have a star of its own, as in `<*ABS*+0x9f1c0@plt>`.
+        // The symbol after the operand may contain a star, as in `<*ABS*+0x9f1c0@plt>`.
         let operand = theirs.text.split('<').next().unwrap_or_default();
         let is_direct = is_call && !operand.contains('*') && !operand.contains("blr");
         match found {
             Some(Call::Direct(to)) if is_direct => {
                 assert_eq!(Some(to), target(&theirs.text), "{theirs:?}");
             }
-            // The last bytes of a direct call may be those of an indirect one.
+            // The last bytes of a direct call may look like an indirect one.
             found => assert!(
                 !is_call || found == Some(Call::Indirect),
                 "{theirs:?} {found:?}"
@@ -112,7 +112,7 @@ fn compare_calls(arch: Arch, stretch: &[Theirs], code: &[u8]) -> (usize, usize) 
     (calls, mistaken)
 }
 
-/// What `objdump` prints of the code of `image`.
+/// The output of `objdump` for the code of `image`.
 fn disassembled(objdump: &str, image: &Path) -> String {
     let output = Command::new(objdump)
         .args(["-d", "-w", "-z", "--no-show-raw-insn"])
@@ -123,7 +123,7 @@ fn disassembled(objdump: &str, image: &Path) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Each stretch but the last, with its bytes in `image`.
+/// Each range but the last, with its bytes in `image`.
 fn with_code<'t, 'i>(
     stretches: &'t [Vec<Theirs>],
     image: &'i Image,
@@ -136,7 +136,7 @@ fn with_code<'t, 'i>(
     })
 }
 
-/// Compares all of `image` with what `objdump` prints; gives the number of instructions.
+/// Compares all of `image` with the output of `objdump`. Returns the number of instructions.
 fn compare(objdump: &str, image: &Path, explain: fn(&str, &str) -> bool) -> usize {
     let text = disassembled(objdump, image);
     let stretches = stretches(&text);
@@ -186,8 +186,8 @@ fn is_there(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok()
 }
 
-/// Of some instructions one of the two says how wide their operands are, and the other leaves it to
-/// the registers: `callq` and `call`.
+/// For some instructions, one disassembler states the width of the operands and the other leaves it to the
+/// registers: `callq` and `call`.
 fn same_but_for_size(ours: &str, theirs: &str) -> bool {
     let (short, long) = match ours.len() < theirs.len() {
         true => (ours, theirs),
@@ -207,7 +207,7 @@ fn x86_64_equals_objdump() {
     for name in ["calls", "pack", "libpack.so"] {
         assert!(compare("objdump", &images.join(name), same_but_for_size) > 50);
     }
-    // The distribution's own are where this runs.
+    // The distribution's images are tested as they are on this machine.
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let libc = maps
         .lines()
@@ -236,7 +236,7 @@ fn aarch64_equals_objdump() {
     assert!(compare(objdump, &libc, same_condition) > 100_000);
 }
 
-/// The images whose calls are counted, each with the objdump that reads it.
+/// The images whose calls are counted, each with an objdump that can read it.
 const CALLING: [(&str, &str); 6] = [
     ("objdump", "/lib64/ld-linux-x86-64.so.2"),
     ("objdump", "/lib/x86_64-linux-gnu/libc.so.6"),
@@ -252,7 +252,7 @@ const CALLING: [(&str, &str); 6] = [
     ),
 ];
 
-/// A stack is cut at a return address behind a call that isn't seen.
+/// If a call is not recognized, stacks are cut at its return address.
 #[test]
 fn no_call_of_real_images_is_missed() {
     for (objdump, image) in CALLING {
@@ -278,7 +278,7 @@ fn no_call_of_real_images_is_missed() {
     }
 }
 
-/// Words that are no address of anything, from a fixed seed.
+/// Random words from a fixed seed, which are not addresses.
 fn noise(length_bytes: usize) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(1);
     (0..length_bytes).map(|_| random.u8(..)).collect()
@@ -307,7 +307,7 @@ fn any_bytes_give_instructions_that_lie_end_to_end() {
             }
         }
     }
-    // Words from everywhere; all 2^32 were tried once. The step is a prime number.
+    // Words from the whole range; all 2^32 were tried once. The step is a prime number.
     for word in (0..=u32::MAX).step_by(20_011) {
         let found = instruction(Arch::Aarch64, u64::MAX - 3, &word.to_le_bytes());
         assert_eq!(found.length_bytes, 4);

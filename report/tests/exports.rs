@@ -1,5 +1,5 @@
-//! Every export is read by the program that it is for, where that can run here, and its numbers
-//! are those of our own table.
+//! Every export is read by the program that it is for, if that can run here. Its numbers must equal those of
+//! the table of functions.
 
 mod exported;
 mod made;
@@ -17,7 +17,7 @@ use uniprof_report::profile::{NodeId, Options, Profile, gather};
 use uniprof_report::recording::Recording;
 use uprof::Stop;
 
-/// Only the images of the corpus.
+/// A library with only the images of the corpus.
 fn library() -> Library {
     let mut library = Library::default();
     library.only_given = true;
@@ -34,7 +34,7 @@ fn corpus(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// A made-up recording, and real ones with their images.
+/// A synthetic recording, and real ones with their images.
 fn recordings() -> Vec<Recording> {
     let mut all = vec![open(small())];
     for name in ["calls.uprof", "calls-stack.uprof", "pack-stack.uprof"] {
@@ -47,7 +47,7 @@ fn export(name: &str, recordings: &[&Recording], options: &Options) -> Vec<u8> {
     exported(name, recordings, &library(), options).unwrap()
 }
 
-/// Own and total samples by function name.
+/// Self and total samples by function name.
 fn truth(recording: &Recording) -> BTreeMap<String, (u64, u64)> {
     let profile: Profile = gather(
         &[recording],
@@ -61,7 +61,7 @@ fn truth(recording: &Recording) -> BTreeMap<String, (u64, u64)> {
         if node.count == 0 {
             continue;
         }
-        // Images may have functions of the same name.
+        // Images may have functions with the same name.
         let path = profile.tree.outwards(number as NodeId);
         let names: Vec<&str> = path.map(|label| profile.labels.name(label)).collect();
         counts.entry(names[0].to_owned()).or_default().0 += node.count;
@@ -72,7 +72,7 @@ fn truth(recording: &Recording) -> BTreeMap<String, (u64, u64)> {
     counts
 }
 
-/// Own and total samples by function name, of stacks with outermost frames first.
+/// Self and total samples by function name, from stacks with outermost frames first.
 fn count(stacks: &[(Vec<String>, u64)]) -> BTreeMap<String, (u64, u64)> {
     let mut counts: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for (stack, samples) in stacks {
@@ -87,7 +87,7 @@ fn count(stacks: &[(Vec<String>, u64)]) -> BTreeMap<String, (u64, u64)> {
     counts
 }
 
-/// What `go tool pprof` prints of an export with these flags. `None` if there is no go here.
+/// The output of `go tool pprof` for an export, with these flags; `None` if this machine has no go.
 fn pprof(recording: &Recording, flags: &[&str]) -> Option<String> {
     if Command::new("go").arg("version").output().is_err() {
         println!("skipped: no go here to run `go tool pprof` (Debian's golang-go has it)");
@@ -148,7 +148,7 @@ fn pprof_is_told_on_which_lines_functions_begin() {
     assert!(found >= 3, "{text}");
 }
 
-/// A quotation mark in a thread's or an image's name ended Graphviz's reading of pprof's text.
+/// A quotation mark in the name of a thread or image used to break the text that pprof passes to Graphviz.
 #[test]
 fn pprof_draws_names_with_quotation_marks() {
     let script = "wo\"rk\\er 7/7 1.000000: 1 cycles: \n\t401000 operator\"\"_km+0x1 (/tmp/a\"b\\c)\n\
@@ -206,7 +206,7 @@ fn go_tool_pprof_counts_as_we_do() {
         {
             let fields: Vec<&str> = line.split_whitespace().collect();
             let number = |field: &str| field.parse::<u64>().unwrap();
-            // pprof marks what was inlined everywhere; so does our table, elsewhere.
+            // pprof marks inlined functions everywhere; the table of functions does so in another column.
             let name = fields[5..]
                 .join(" ")
                 .replace(" (inline)", "")
@@ -243,14 +243,14 @@ fn inferno_collapses_perf_script_to_our_folded_stacks() {
     }
 }
 
-/// Stacks of folded lines. perf has no name for what nobody knows but its image's.
+/// The stacks of folded lines. For code without a name, perf has only the name of the image.
 fn stacks(folded: &[u8]) -> BTreeMap<String, u64> {
     let unknown = regex::Regex::new(r"([^;]+)\+0x[0-9a-f]+(;|$)").unwrap();
     let nowhere = regex::Regex::new(r"(^|;)0x[0-9a-f]+").unwrap();
     let mut stacks = BTreeMap::new();
     for line in std::str::from_utf8(folded).unwrap().lines() {
         let (stack, count) = line.rsplit_once(' ').unwrap();
-        // Nor does it allow spaces in a thread's name, which comes first.
+        // perf doesn't allow spaces in a thread's name, which comes first.
         let (thread, stack) = stack.split_once(';').unwrap();
         let stack = format!("{};{stack}", thread.replace(' ', "_"));
         let stack = unknown.replace_all(&stack, "[$1]$2");
@@ -260,7 +260,7 @@ fn stacks(folded: &[u8]) -> BTreeMap<String, u64> {
     stacks
 }
 
-/// Stacks of folded lines with all addresses alike.
+/// The stacks of folded lines, with all addresses made equal.
 fn addresses(folded: &[u8]) -> BTreeMap<String, u64> {
     let address = regex::Regex::new(r"(^|;)([^;]+\+)?0x[0-9a-f]+").unwrap();
     let mut stacks = BTreeMap::new();
@@ -272,7 +272,7 @@ fn addresses(folded: &[u8]) -> BTreeMap<String, u64> {
     stacks
 }
 
-/// What speedscope's published schema (file-format-schema.json) allows of a sampled profile.
+/// The fields that speedscope's published schema (file-format-schema.json) allows in a sampled profile.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct Speedscope {
@@ -347,8 +347,8 @@ fn check_speedscope(recording: &Recording) {
     assert_eq!(count(&stacks), truth(recording));
 }
 
-/// Follows the tables of a processed profile as the Firefox profiler does: sample, stack with
-/// prefix, frame, function, name.
+/// Follows the tables of a processed profile as the Firefox profiler does: from sample to stack with its
+/// prefix, to frame, to function, to name.
 #[test]
 fn firefox_profile_tables_lead_to_our_counts() {
     for recording in recordings() {
@@ -408,7 +408,7 @@ fn the_original_text_is_byte_for_byte() {
     assert_eq!(String::from_utf8(text).unwrap(), expected);
 }
 
-/// Without innermost frames: at the very start of a function the original tool has an address.
+/// Removes innermost frames, because the original tool has an address at the very start of a function.
 fn callers(stacks: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
     let mut callers = BTreeMap::new();
     for (stack, count) in stacks {
@@ -418,8 +418,8 @@ fn callers(stacks: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
     callers
 }
 
-/// inferno's reader of DTrace's stacks does as stackcollapse.pl does: leaves out the offsets, adds up
-/// the counts. A stack that could not be read whole counts 0.
+/// inferno's reader of DTrace stacks works like stackcollapse.pl: it removes the offsets and adds up the
+/// counts. A stack that could not be read as a whole counts 0.
 #[test]
 fn inferno_collapses_the_original_text_to_our_folded_stacks() {
     use inferno::collapse::Collapse;
@@ -478,7 +478,7 @@ fn the_same_bytes_with_one_thread_and_with_two() {
     let recordings = recordings();
     let recordings: Vec<&Recording> = recordings.iter().collect();
     let with_threads = |threads: usize, name: &str| {
-        // These were not made at the same time, which is what its one axis is for.
+        // These recordings were not made at the same time, as a common time axis requires.
         let recordings = match name {
             "perfetto" => &recordings[1..2],
             _ => &recordings[..],

@@ -1,5 +1,5 @@
-//! Recorded chains that lead through a frame pointer that was data: what is no return address ends
-//! them, and says so.
+//! Recorded chains that pass through a frame pointer that was data. A word that is not a return address ends
+//! the chain, with a reason that says so.
 
 mod made;
 
@@ -16,7 +16,7 @@ fn a_caller_outside_all_code_ends_a_chain() {
         state: State::Running,
         stack,
     };
-    // Function 50 is mapped nowhere; innermost it was executed, elsewhere it can't have called.
+    // Function 50 is in no mapping. As innermost frame it was executed; as a caller it is impossible.
     let samples = [
         made(0, &[1, 0][..]),
         made(1, &[1, 50, 0]),

@@ -1,6 +1,6 @@
-//! Our frames against gdb's, an independent truth: real programs are stopped at random
-//! instructions (prologues, epilogues, libc's assembly and signal handlers included), gdb writes
-//! down registers, stack bytes and its own backtrace, and we unwind the same registers and bytes.
+//! Compares the frames of the unwinder with those of gdb, which is independent. Real programs are stopped at
+//! random instructions, including prologues, epilogues, libc's assembly and signal handlers. gdb writes
+//! registers, stack bytes and its own backtrace, and the unwinder gets the same registers and bytes.
 //!
 //! `UNIPROF_GDB_STOPS` sets the number of stops per program.
 
@@ -13,10 +13,10 @@ use stops::driver::{PROGRAMS, missing};
 use stops::oracle::Oracle;
 use uniprof_report::unwind::Cache;
 
-/// The share of stops at which every frame must be the same.
+/// The least share of stops at which every frame is the same.
 const AGREE_MIN: f64 = 0.995;
 
-/// Where framehop and gdb differ, and we are with gdb: what framehop can't do.
+/// Why framehop differs from gdb where the unwinder agrees with gdb: what framehop can't do.
 fn why_the_oracle_differs(stop: &Stopped, theirs: &[u64]) -> &'static str {
     let same = theirs.iter().zip(&stop.frames);
     let same = same.take_while(|(ours, gdb)| **ours == gdb.pc).count();

@@ -1,5 +1,5 @@
-//! Damaged images: real ELF files with changed bytes, cuts and huge claims go through everything
-//! that reads an image. An error or less is fine; a panic, a hang or a lot of memory is not.
+//! Damaged images. Real ELF files with changed bytes, cuts and huge claims are passed to all code that reads
+//! an image. An error is fine; a panic, a hang or much memory is not.
 
 use fastrand::Rng;
 use std::path::Path;
@@ -9,9 +9,9 @@ use uniprof_report::images::{Image, ImageAddress, LineStore, Lines, SymbolTable}
 use uniprof_report::unwind::{Cache, Module, Options, RuleTable, Stack, Unwinder};
 use uprof::{Arch, Registers};
 
-/// One damaged image may take so long; whole ones take milliseconds.
+/// The longest time for one damaged image; undamaged ones take milliseconds.
 const TIME_MAX: Duration = Duration::from_secs(5);
-/// Of this process, at any time.
+/// The most memory of this process at any time.
 const MEMORY_MAX_KIB: u64 = 512 << 10;
 
 fn corpus(name: &str) -> Vec<u8> {
@@ -21,7 +21,7 @@ fn corpus(name: &str) -> Vec<u8> {
     std::fs::read(&path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()))
 }
 
-/// A program with DWARF, if a compiler is here.
+/// A program with DWARF, if this machine has a compiler.
 fn with_dwarf() -> Option<Vec<u8>> {
     let folder = tempfile::tempdir().unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gdb/work.c");
@@ -36,7 +36,7 @@ fn with_dwarf() -> Option<Vec<u8>> {
     std::fs::read(program).ok()
 }
 
-/// Everything that reads an image.
+/// Calls all code that reads an image.
 fn read_all(bytes: Vec<u8>, random: &mut Rng) {
     let Ok(image) = Image::from_bytes("damaged", bytes) else {
         return;
@@ -64,7 +64,7 @@ fn read_all(bytes: Vec<u8>, random: &mut Rng) {
     }
 }
 
-/// A stack full of addresses of the image.
+/// Unwinds a stack full of addresses of the image.
 fn unwind(image: &Arc<Image>, rules: &Arc<RuleTable>, start: u64, pc: u64, stack: &mut [u8]) {
     const BASE: u64 = 0x7fff_0000_0000;
     for (index, word) in stack.chunks_exact_mut(8).enumerate() {
@@ -104,7 +104,7 @@ fn unwind(image: &Arc<Image>, rules: &Arc<RuleTable>, start: u64, pc: u64, stack
     }
 }
 
-/// The highest memory of this process so far.
+/// The peak memory of this process so far.
 fn memory_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status
@@ -136,7 +136,7 @@ fn damaged_images_neither_panic_nor_hang_nor_grow() {
         for seed in 1..=rounds {
             let mut random = Rng::with_seed(seed);
             let mut bytes = whole.clone();
-            // A few changes, some of them in the headers, which everything depends on.
+            // A few changes, some of them in the headers, on which everything depends.
             for _ in 0..1 + random.usize(..6) {
                 let range = if random.usize(..3) == 0 {
                     4096.min(bytes.len())
@@ -157,7 +157,7 @@ fn damaged_images_neither_panic_nor_hang_nor_grow() {
             }
             timed(&format!("{name}, seed {seed}"), bytes, &mut random);
         }
-        // The last section headers and tables are at the end: each cut there loses another.
+        // The section headers and the last tables are at the end, so each cut loses another one.
         for cut in 1..60 {
             let length = whole.len() - cut * 64;
             timed(
@@ -175,8 +175,8 @@ fn damaged_images_neither_panic_nor_hang_nor_grow() {
     assert!(peak < MEMORY_MAX_KIB, "{peak} KiB");
 }
 
-/// One common entry as long as all others together, which every function refers to, would make
-/// compiling quadratic.
+/// If every function refers to one common entry that is as long as all others together, compiling the rules
+/// must not become quadratic.
 #[test]
 fn a_long_common_entry_does_not_make_compiling_quadratic() {
     let whole = corpus("calls");

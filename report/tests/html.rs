@@ -1,5 +1,5 @@
-//! The page of `--html`: what it holds, that names stay text in it, and its limits, each at its
-//! value and past it.
+//! The page of `--html`: its content, that names stay text in it, and its limits, each at its value and
+//! beyond it.
 
 mod made;
 
@@ -61,7 +61,7 @@ fn page(recording: &Recording) -> String {
     page_with(recording, &Options::default())
 }
 
-/// The part with this id.
+/// The part of the page with this id.
 fn section<'a>(page: &'a str, id: &str) -> &'a str {
     let start = format!("<section id=\"{id}\">");
     let (_, rest) = page.split_once(&start).expect(id);
@@ -101,7 +101,7 @@ fn a_page_holds_tables_pictures_and_what_they_rest_on() {
     assert!(!page.contains("://"), "{page}");
 }
 
-/// What the page carries of samples, packed.
+/// The compressed samples in the page.
 fn samples(page: &str) -> &str {
     let (_, rest) = page.split_once("<template id=\"samples\">").unwrap();
     rest.split_once("</template>").unwrap().0
@@ -121,7 +121,7 @@ fn what_was_not_running_goes_along_for_the_time_line() {
     tally.add_idle(std::slice::from_ref(&recording), &profile);
     let with = written(&recording, &profile, &tally);
     assert_ne!(samples(&with), samples(&without));
-    // Nothing else of the page counts it.
+    // No other part of the page counts idle samples.
     let (head, _) = with.split_once("<template").unwrap();
     assert!(without.starts_with(head));
 }
@@ -155,7 +155,7 @@ fn nothing_of_a_name_becomes_markup() {
     assert!(page.contains("<h1><bdi>made &lt;/title&gt;&lt;u&gt;</bdi></h1>"));
 }
 
-/// What a browser computes of the text between two tags, by the programs of coreutils.
+/// The hash that a browser computes of the text between two tags, computed by coreutils.
 fn hash(of: &str) -> Option<String> {
     let line = "sha256sum | cut -c -64 | tr a-f A-F | basenc --base16 --decode | base64";
     let mut shell = Command::new("sh")
@@ -210,7 +210,7 @@ fn functions_of_a_page() {
     assert!(!section(&full, "functions").contains("left out"));
     assert!(section(&over, "functions").contains(">1 more functions"));
     assert!(section(&over, "functions").contains("lists all 1001."));
-    // One that only calls, and so has no samples of its own, is no less than what it calls.
+    // A function without self samples counts as much as the functions that it calls.
     let lines = (0..1001).map(|number| format!("main;f{number} 1\n"));
     let called = page(&imported(&lines.collect::<String>()));
     assert_eq!(count(&called, "functions", "<bdi>main</bdi>"), 1);

@@ -1,4 +1,5 @@
-//! Idle samples of guests whose recorder was not told that they were: by the guest's code alone.
+//! Idle samples of guests whose recorder could not detect idleness: they are recognized by the guest's code
+//! alone.
 
 mod listing;
 mod made;
@@ -14,14 +15,15 @@ use uprof::cold::{Code, End, EndReason, Mapping, Metadata, ModuleChange, ModuleE
 use uprof::image::{ImageIdentity, ImagePart, Symbol};
 use uprof::{Arch, Frame, Sample, State, Task, Writer};
 
-/// `push %rbp; mov -0xc(%rbp),%eax; sti; hlt; ret`: where each instruction but the first begins.
+/// `push %rbp; mov -0xc(%rbp),%eax; sti; hlt; ret`. The constants below are offsets of its last three
+/// instructions.
 const CODE: [u8; 7] = [0x55, 0x8b, 0x45, 0xf4, 0xfb, 0xf4, 0xc3];
 const BEHIND_LOAD: u64 = 4;
 const AT_HALT: u64 = 5;
 const BEHIND_HALT: u64 = 6;
 
-/// A recording whose function `idle` of `size_bytes` begins at [`KERNEL`], with a sample at each of `ips`. Known of its
-/// code is that of `code`, each piece at an address, or of `image`, which begins there.
+/// A recording with a function `idle` of `size_bytes` at [`KERNEL`], and a sample at each of `ips`. Its code
+/// comes from `code`, each piece with its address, or from `image`, which begins at [`KERNEL`].
 struct Guest<'a> {
     kind: TargetKind,
     arch: Arch,
@@ -110,7 +112,7 @@ impl Guest<'_> {
         writer.finish(&end).unwrap()
     }
 
-    /// How many samples run, and how many idle.
+    /// The number of running samples, and of idle ones.
     fn counts(&self) -> (u64, u64) {
         counts(&open(self.bytes()))
     }
@@ -150,9 +152,9 @@ fn only_what_stands_behind_an_idle_instruction_is_idle() {
         .counts()
     };
     assert_eq!(of_ip(BEHIND_HALT), (0, 1));
-    // At it, it has not halted yet.
+    // At the instruction itself, the vCPU has not halted yet.
     assert_eq!(of_ip(AT_HALT), (1, 0));
-    // The last byte of the load is that of hlt.
+    // The last byte of the load equals hlt.
     assert_eq!(of_ip(BEHIND_LOAD), (1, 0));
     assert_eq!([of_ip(0), of_ip(7), of_ip(8)], [(1, 0); 3]);
 }
@@ -182,7 +184,7 @@ fn code_that_is_not_known_is_not_idle() {
         }),
         (1, 0)
     );
-    // Of a process, and without the function's first bytes, or with a gap.
+    // A process; and a function whose first bytes are missing, or with a gap.
     let kind = TargetKind::Process;
     assert_eq!(with(Guest { kind, ..guest() }), (1, 0));
     let tail: [(u64, &[u8]); 1] = [(KERNEL + 1, &CODE[1..])];
@@ -209,7 +211,7 @@ fn code_that_is_not_known_is_not_idle() {
         }),
         (0, 1)
     );
-    // Bytes that are no instruction, before it.
+    // Bytes before it that are not an instruction.
     let bad: [(u64, &[u8]); 1] = [(KERNEL, &[0x06, 0x90, 0x90, 0x90, 0xfb, 0xf4])];
     assert_eq!(
         with(Guest {
@@ -235,7 +237,7 @@ fn addresses_at_the_ends_of_memory_are_survived() {
 
 #[test]
 fn idle_instructions_are_looked_for_so_far_into_a_function() {
-    // Of an image that is nothing but `nop` and one `hlt`, whose last byte is the function's `size_bytes`-th.
+    // An image with only `nop` and one `hlt`, which is byte `size_bytes` of the function, from 1.
     let counts = |size_bytes: u64| {
         let folder = tempfile::tempdir().unwrap();
         let path = listing::nops(folder.path(), 1 << 20);

@@ -1,4 +1,4 @@
-//! What other tools print becomes a recording that reports the same stacks.
+//! The output of other tools becomes a recording that reports the same stacks.
 
 mod exported;
 mod made;
@@ -38,7 +38,7 @@ fn what_is_exported_and_imported_has_the_same_stacks() {
     for format in ["folded", "perf-script"] {
         let (again, found) = imported(format, &export(format, &recording)).unwrap();
         assert_eq!((found.samples, found.skipped), (7, 0), "{format}");
-        // In folded text an address is a name; only there it has no other form.
+        // The comparison is in folded text, where an address is only a name.
         assert_eq!(export("folded", &again), folded, "{format}");
     }
     let text = export("uniprof-text", &recording);
@@ -200,7 +200,7 @@ fn formats_are_told_by_their_first_lines() {
         assert_eq!(found.map(|format| format.name), Ok(name), "{text}");
         assert!(imported(name, text).is_ok(), "{name}");
     }
-    // However many samples a stack stands for, none is written to tell the format.
+    // No sample is written to recognize the format, however many samples a stack stands for.
     let found = recognize(b"main;work 99000000\nmain 99000000\n");
     assert_eq!(found.map(|format| format.name), Ok("folded"));
     let said = recognize(b"hello, world (nothing)\n").err().unwrap();

@@ -1,4 +1,4 @@
-//! Limits of reports, each at its value and past it. docs/limits.md names these tests.
+//! Limits of reports, each at its value and beyond it. docs/limits.md names these tests.
 
 use std::fs::File;
 use std::io::Write;
@@ -8,7 +8,7 @@ use uniprof_report::text::printable;
 use uniprof_report::unwind::{Cache, Options, Stack, Unwinder};
 use uprof::{Arch, Registers, Stop};
 
-/// Frames that are found on a stack of so many frame pointers, and why there are no more.
+/// The number of frames on a stack with this many callers, and why it ends.
 fn unwound(callers: u64) -> (usize, Stop) {
     let base = 0x8000;
     let words = (0..callers).flat_map(|number| [base + 16 * (number + 1), 0x1000 + number]);
@@ -39,7 +39,7 @@ fn frames_of_an_unwound_stack() {
     assert_eq!(unwound(10 * most as u64), (most, Stop::Depth));
 }
 
-/// Files that take no room on the disk.
+/// Sparse files, which take no room on the disk.
 #[test]
 fn bytes_of_a_list_of_symbols() {
     let folder = tempfile::tempdir().unwrap();
@@ -51,7 +51,7 @@ fn bytes_of_a_list_of_symbols() {
     };
     let message = add((512 << 20) + 1);
     assert!(message.contains("larger than 512 MiB"), "{message}");
-    // One that is small enough, but names nothing.
+    // A file that is small enough, but has no names.
     let message = add(1 << 10);
     assert!(!message.contains("larger"), "{message}");
 }
@@ -61,7 +61,7 @@ fn letters_of_a_name_that_is_shown() {
     let name = |letters| "n".repeat(letters);
     assert_eq!(printable(&name(4096)), name(4096));
     assert_eq!(printable(&name(4097)), name(4096) + "…");
-    // A letter of several bytes is not cut in the middle.
+    // A letter of several bytes must not be cut in the middle.
     let wide = "ü".repeat(2048) + "ü";
     assert_eq!(printable(&wide), "ü".repeat(2048) + "…");
 }
@@ -82,7 +82,7 @@ fn import_folded(text: &str) -> Result<Imported, String> {
 #[test]
 fn bytes_of_a_line_that_is_imported() {
     let line = |bytes: usize| format!("{} 3\nmain 1\n", "n".repeat(bytes - 3));
-    // The end of the line counts too.
+    // The end of the line counts, too.
     let whole = import_folded(&line(1 << 20)).unwrap();
     assert_eq!((whole.samples, whole.skipped), (4, 0));
     let cut = import_folded(&line((1 << 20) + 10)).unwrap();
@@ -97,7 +97,7 @@ fn samples_that_a_text_claims() {
     assert!(import_folded(&format!("main {}\n", u64::MAX)).is_err());
 }
 
-/// An ELF file with so many loadable segments and, if asked, a compressed section.
+/// An ELF file with this many loadable segments, and optionally a compressed section.
 fn elf(segments: u16, section: Option<&[u8]>) -> Vec<u8> {
     let halves = |halves: &[u16]| {
         halves
@@ -154,7 +154,7 @@ fn segments_of_an_image() {
     assert_eq!(count(4097), 4096);
 }
 
-/// A section with `bytes` packed by zlib (ELF gABI, "Compressed Sections"), unpacked again.
+/// Decompresses a section with `bytes` that zlib compressed (ELF gABI, "Compressed Sections").
 fn unpacked(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut section = vec![1, 0, 0, 0, 0, 0, 0, 0];
     section.extend((bytes.len() as u64).to_le_bytes());
@@ -167,7 +167,7 @@ fn unpacked(bytes: &[u8]) -> Option<Vec<u8>> {
 
 #[test]
 fn how_much_a_packed_section_may_grow() {
-    // 40 bytes in 1,000 are noise: about 15:1.
+    // 40 of 1,000 bytes are noise, which gives a ratio of about 15:1.
     let mut word = 1u32;
     let mut noise = || {
         word = word.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

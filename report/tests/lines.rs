@@ -1,5 +1,5 @@
-//! Lines and inlined functions of real programs, in every form in which compilers leave them: in
-//! the image, compressed, split into .dwo files, packed into a .dwp, split off by objcopy.
+//! Lines and inlined functions of real programs, in every form that compilers produce: in the image,
+//! compressed, split into .dwo files, packed into a .dwp, and split off by objcopy.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -42,7 +42,7 @@ fn run(folder: &Path, command: &str) {
     );
 }
 
-/// The functions at every address of `outer`, one entry for each distinct answer.
+/// The functions at every address of `outer`, with one entry for each distinct answer.
 fn lines_of_outer(image: &Path, debug: Option<&Path>) -> Vec<Vec<Line>> {
     let image = Arc::new(Image::open(image).unwrap());
     let debug = debug.map(|path| Arc::new(Image::open(path).unwrap()));
@@ -143,7 +143,7 @@ fn a_package_serves_where_the_split_files_are_gone() {
     assert_inlined(&lines_of_outer(&folder.join("app"), None), "package");
 }
 
-/// What the lines of every byte of the functions called `name…` say of functions, demangled.
+/// The functions in the lines of every byte of the functions called `name…`, demangled.
 fn functions_of(image: &Path, name: &str) -> BTreeSet<String> {
     let image = Arc::new(Image::open(image).unwrap());
     let table = SymbolTable::from_image(&image);
@@ -198,7 +198,7 @@ int main(int argc, char **argv)
 }
 ";
 
-/// gcc writes no linkage name for what a lambda is part of; clang always does.
+/// gcc writes no linkage name for the function that contains a lambda; clang always does.
 #[test]
 fn inlined_functions_have_their_whole_path() {
     let folder = tempfile::tempdir().unwrap();
@@ -277,7 +277,7 @@ fn what_dwz_shares_is_found_or_missed_aloud() {
         told.contains("common.debug") && told.contains("isn't here"),
         "{told}"
     );
-    // Another file under that name is not taken for it.
+    // Another file with that name must not be used in its place.
     std::fs::copy(folder.join("two"), folder.join("common.debug")).unwrap();
     assert!(!missing(&folder.join("one")).is_empty());
 }

@@ -1,4 +1,4 @@
-//! Time off the processor in every view, export and diff: never added to samples, always with its unit.
+//! Off-CPU time in every view, export and diff: never added to samples, and always shown with its unit.
 
 mod exported;
 mod made;
@@ -45,8 +45,8 @@ fn top(profile: &Profile) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// Two samples unless `waits_only`, then waits: 30 ms in a read, 8 ms for a processor, three of 1.5 ms in
-/// all in the read again.
+/// Two samples, unless `waits_only` is set; then waits: 30 ms in a read, 8 ms ready, and three waits of 1.5
+/// ms in total in the read again.
 fn waiting(waits_only: bool) -> Vec<u8> {
     let made = |at_ms, thread, state, stack| Made {
         at_ms,
@@ -87,7 +87,7 @@ fn samples_and_time_are_told_apart() {
     );
 
     let time = profile(&recording, &in_unit(Some(Unit::OffCpu)));
-    // The scheduler's own frames say nothing of why.
+    // The scheduler's own frames don't show the reason for a wait.
     assert_eq!(folded(&time), "main;hash 8000\nmain;parse;sys_read 31500\n");
     let lines = time.account.lines().join("\n");
     assert!(
@@ -122,10 +122,10 @@ fn a_recording_of_waits_alone_shows_time_at_once() {
         (found.unit(), found.account.counted),
         (Unit::OffCpu, 39_500_000)
     );
-    // Unless samples are asked for.
+    // Samples are shown if they are asked for.
     let found = profile(&recording, &in_unit(Some(Unit::Samples)));
     assert_eq!((found.unit(), found.account.counted), (Unit::Samples, 0));
-    // A state that no sample has is one of waits.
+    // A state that no sample has selects waits.
     let mut options = Options::default();
     options.filter.states.insert(State::Ready);
     let found = profile(&open(waiting(false)), &options);
@@ -138,7 +138,7 @@ fn filters_take_the_part_of_a_wait_that_lies_inside() {
     let mut options = in_unit(Some(Unit::OffCpu));
     options.filter.from_ns = Some(12 * MS);
     options.filter.to_ns = Some(22 * MS);
-    // 2 to 32 ms, 5 to 13 ms, 40 ms.
+    // The waits are from 2 to 32 ms, from 5 to 13 ms, and at 40 ms.
     let found = profile(&recording, &options);
     assert_eq!(
         folded(&found),
@@ -223,7 +223,7 @@ fn diffs_compare_shares_of_time() {
     assert!(text.contains("A has only 5 waits"), "{text}");
 }
 
-/// Lengths that no clock ever saw: every view stays a view.
+/// Durations that no clock ever measured: every view must stay readable.
 #[test]
 fn waits_of_any_length_are_survived() {
     survive(300, &[u64::MAX - 1, 1 << 63, 0, 7, 40_000_000_000_000_000]);
@@ -289,7 +289,7 @@ fn survive(count: u64, waits: &[u64]) {
         least_share: 0.0,
     };
     html::write(&page, &mut out).unwrap();
-    // Twice a heat map of all its cells is the most of it.
+    // The largest output is twice a heat map with all its cells.
     assert!(out.len() < 16 << 20, "{} bytes", out.len());
     for format in FORMATS {
         let request = Request {

@@ -1,6 +1,6 @@
-//! Every instruction of real programs, single-stepped: the frames that the unwinder finds at each
-//! are those that the stepping knows to be there. Prologues, epilogues, tail calls and stubs of the
-//! linkage table are all among them, at every instruction; samples and debuggers rarely stop there.
+//! Every instruction of real programs, single-stepped: at each, the unwinder must find the frames that
+//! stepping shows. This covers every instruction of prologues, epilogues, tail calls and stubs of the linkage
+//! table, at which samples and debuggers rarely stop.
 
 #[path = "stepping/mod.rs"]
 mod stepping;
@@ -13,13 +13,13 @@ use stops::driver::{Program, program};
 use uniprof_report::images::{Image, SymbolTable};
 use uprof::Arch;
 
-/// Steps of one program: what is before `main` where nothing is linked dynamically, and several
-/// rounds.
+/// Number of steps of one program: enough for the code before `main` in a program without dynamic linking,
+/// and for several rounds.
 const STEPS: usize = 30_000;
-/// The same through a stub, from `main` on.
+/// The same through a gdb stub, from `main` on.
 const STEPS_AARCH64: usize = 5_000;
-/// The share of steps in code without call frame information (assembly of the C library and of the
-/// compiler's start files) that is no excuse any more.
+/// The share of wrong steps in code without call frame information (assembly of the C library and of the
+/// compiler's start files) that is too large to be excused.
 const WITHOUT_RULE_MAX: f64 = 0.005;
 
 const RUST_STATIC: &str = "-Ctarget-feature=+crt-static";
@@ -34,7 +34,7 @@ const PROGRAMS: &[Program] = &[
         "work.c",
         &["gcc", "-O2", "-fno-omit-frame-pointer", "-static"],
     ),
-    // Its prologues save registers before they make room for them.
+    // Its prologues save registers before they allocate the stack for them.
     program(
         "gcc-O2-k8",
         "work.c",
@@ -131,13 +131,13 @@ const PROGRAMS_AARCH64: &[Program] = &[
     ),
 ];
 
-/// Why `tool` can't be used, if so.
+/// Why `tool` can't be used; `None` if it can.
 fn missing(tool: &str) -> Option<String> {
     let error = Command::new(tool).arg("--version").output().err()?;
     Some(format!("{tool} does not run ({error})"))
 }
 
-/// The programs that can be built here; says which can't.
+/// The programs that can be built here. Prints which can't.
 fn there(programs: &[Program]) -> impl Iterator<Item = &Program> {
     programs.iter().filter(|program| {
         let missing = missing(program.compiler[0]);
@@ -172,7 +172,7 @@ fn every_instruction_has_the_callers_that_stepping_knows() {
         let steps = step(Arch::X86_64, &mut Tracee::start(&path, &[]), false, STEPS);
         judge(program.name, &steps, &mut failures);
     }
-    // The dynamic linker and the C library, from Debian.
+    // The dynamic linker and the C library of Debian.
     let list = std::path::Path::new("/bin/ls");
     let steps = step(
         Arch::X86_64,

@@ -1,4 +1,5 @@
-//! Samples and calls on one time axis: where recordings begin on it, whose calls are whose, and what is refused.
+//! Samples and calls on one time axis: where recordings begin, which task calls belong to, and what is
+//! refused.
 
 mod exported;
 mod made;
@@ -13,11 +14,11 @@ use uniprof_report::profile::Options;
 use uniprof_report::recording::Recording;
 use uprof::State;
 
-/// When the made-up recording of samples began: it says so itself, of both clocks.
+/// Start of the synthetic recording of samples, which states it for both clocks.
 const START_NS: u64 = 1_000;
 const START_REALTIME: &str = "1499764364";
 
-/// A process 7 whose threads 7 and 8 were sampled for 40 ms.
+/// A process 7, whose threads 7 and 8 were sampled for 40 ms.
 fn samples() -> Recording {
     let sample = |at_ms, thread| Made {
         at_ms,
@@ -41,7 +42,7 @@ fn imported(format: &str, clock: Option<TraceClock>, text: &str) -> Recording {
     Recording::from_bytes("trace.uprof", out).unwrap()
 }
 
-/// Calls of thread 8, 2 ms after the machine's monotonic clock began.
+/// Calls of thread 8, 2 ms after the start of the machine's monotonic clock.
 fn uftrace() -> Recording {
     let text = "    0.002000000      8: [entry] parse(561badaba2ac) depth: 0\n\
                 \x20   0.003000000      8: [exit ] parse(561badaba2ac) depth: 0\n";
@@ -68,7 +69,8 @@ fn recordings_begin_where_their_clocks_say() {
     let (samples, uftrace, strace) = (samples(), uftrace(), strace(START_REALTIME));
     let since_start = 2_000_000 - START_NS;
     assert_eq!(offsets(&[&samples]), Ok(vec![0]));
-    // By the monotonic clock of both, by the time of day of both, and by both through that which has both.
+    // By the monotonic clock of both; by the time of day of both; and for two different clocks, by the
+    // recording that has both.
     assert_eq!(offsets(&[&samples, &uftrace]), Ok(vec![0, since_start]));
     assert_eq!(offsets(&[&strace, &samples]), Ok(vec![5_000_000, 0]));
     let all = Timeline::of(&[&uftrace, &samples, &strace]).unwrap();
@@ -93,10 +95,10 @@ fn no_clock_is_guessed() {
     assert_eq!(offsets(&[&samples, &known]), Ok(vec![0, 2_000 - START_NS]));
     let order = imported("nanos-ftrace", None, " 0)   0.07 us     |  walk();\n");
     refused(&order, "an order and no times");
-    // What a trace counts from its own beginning is no time of day.
+    // Times since the start of a trace are not a time of day.
     let relative = imported("chrome", Some(TraceClock::Realtime), chrome);
     refused(&relative, "which clock its times are of");
-    // Without the samples nothing says how far the two clocks are apart.
+    // Without the recording of samples, the difference between the two clocks is unknown.
     let why = offsets(&[&uftrace(), &strace(START_REALTIME)]).unwrap_err();
     assert!(why.contains("no clock in common"), "{why}");
 }

@@ -1,6 +1,7 @@
-//! The test unikernel under QEMU's gdb stub: our frames against gdb's, interrupt handlers included;
-//! and its image in every form in which unikernels come: call frame information in either section
-//! only, with what linkers leave behind in it, or none at all and names in a text beside it.
+//! The test unikernel under QEMU's gdb stub. The unwinder's frames are compared with gdb's, including
+//! interrupt handlers. Its image comes in every form that unikernels have: with call frame information in
+//! only one of the two sections, with leftovers of the linker in it, and with none at all and names in a text
+//! beside it.
 
 mod stops;
 
@@ -18,7 +19,7 @@ use uprof::Arch;
 
 const AGREE_MIN: f64 = 0.995;
 
-/// Of which tool these tests are robbed; `None` if all are there.
+/// The tool that these tests lack; `None` if all exist.
 fn missing(arch: Arch) -> Option<String> {
     let (tools, packages) = match arch {
         Arch::X86_64 => (
@@ -43,7 +44,7 @@ fn missing(arch: Arch) -> Option<String> {
     })
 }
 
-/// The guests' images, built in `folder` with further flags and sources.
+/// Builds the images of the guests in `folder`, with further flags and sources.
 fn build(folder: &Path, extra: &str) -> PathBuf {
     let guests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/guests");
     let mut make = Command::new("make");
@@ -69,7 +70,7 @@ fn unwinder(image: &Path) -> Unwinder {
     Unwinder::new(arch, modules.collect())
 }
 
-/// The share of `stops` at which we and gdb agree; differences are printed.
+/// The share of `stops` at which unwinder and gdb agree. Differences are printed.
 fn share(name: &str, image: &Path, stops: &[Stopped]) -> f64 {
     let unwinder = unwinder(image);
     let mut cache = Cache::new();
@@ -140,8 +141,8 @@ fn frames_equal_gdbs_in_the_aarch64_unikernel() {
         assert!(dump.stops.len() >= 500);
         assert!(share(name, &image, &dump.stops) >= AGREE_MIN, "{name}");
     }
-    // Its return addresses are signed, which gdb 13 can't read in the upper half. The truth is
-    // known otherwise: every stack leads from vcpu_start by work down to where the guest was.
+    // Its return addresses are signed, which gdb 13 can't read in the upper half. The truth is known without
+    // gdb: every stack leads from vcpu_start through work to the current function.
     let image = folder.path().join("guest-aarch64-pac.elf");
     let dump = stop(Arch::Aarch64, &image, 500, 2);
     let good = dump
@@ -176,8 +177,7 @@ fn leads_from_start_to_work(image: &Path, stop: &Stopped) -> bool {
     good && !names.contains(&"?".to_owned())
 }
 
-/// What many a GNU ld's --gc-sections leaves in .debug_frame: functions of sections that it dropped,
-/// which it put at 0.
+/// What GNU ld's --gc-sections often leaves in .debug_frame: functions of dropped sections, at address 0.
 const DROPPED: &str = "\
 .section .debug_frame,\"\",@progbits
 1:\t.long 3f - 2f
@@ -191,7 +191,7 @@ const DROPPED: &str = "\
 \t.balign 8
 7:
 ";
-/// A function without a byte, as macros and empty stubs leave them.
+/// A function of zero bytes, as macros and empty stubs leave it.
 const EMPTY: &str = "\
 .cfi_sections .debug_frame\n.text\n.globl nothing_here\nnothing_here:\n.cfi_startproc\n.cfi_endproc\n";
 
@@ -248,11 +248,11 @@ fn images_of_every_form_unwind_and_name_their_functions() {
 
 fn names_are_gdbs(form: &str, table: &SymbolTable, dump: &Dump) {
     for frame in dump.stops.iter().flat_map(|stop| &stop.frames) {
-        // gdb has a name where there is no symbol only by guessing.
+        // If there is no symbol, gdb's name is a guess.
         let Some(found) = table.find(ImageAddress(frame.pc)) else {
             continue;
         };
-        // A list without sizes can't tell a label within a function from the next function.
+        // In a list without sizes, a label in a function looks like the next function.
         let is_label = form == "stripped" && found.name == "long_mode";
         let same = found.name == frame.name || frame.name == "??" || is_label;
         assert!(same, "{form}: {} is {} to gdb", found.name, frame.name);
@@ -266,7 +266,7 @@ fn names_are_gdbs(form: &str, table: &SymbolTable, dump: &Dump) {
     );
 }
 
-/// Mini-OS has only .debug_frame, and nothing about its assembly: an entry stub is crossed by the
+/// Mini-OS has only .debug_frame, and none for its assembly. The unwinder gets through an entry stub by the
 /// shape of the trap frame above it.
 fn without_eh_frame(image: &Path, dump: &Dump) {
     let bare = image.with_extension("debug-frame-only");
@@ -307,7 +307,7 @@ fn without_eh_frame(image: &Path, dump: &Dump) {
     );
 }
 
-/// A release image: stripped, with the output of `nm -n` beside it.
+/// A release image: stripped, and with the output of `nm -n` beside it.
 fn stripped_with_names_beside_it(image: &Path, dump: &Dump) {
     let stripped = image.with_extension("stripped");
     run(Command::new("strip").arg("-o").arg(&stripped).arg(image));

@@ -1,4 +1,4 @@
-//! What views and exports say about a recording whose truth is known.
+//! Views and exports of a recording whose truth is known.
 
 mod made;
 
@@ -111,7 +111,8 @@ fn recursive() -> Vec<u8> {
     )
 }
 
-/// Samples in whose stack a function is, and those in which it is the innermost, by hand from folded stacks.
+/// Samples with a function in their stack, and samples with it as the innermost frame, counted from folded
+/// stacks.
 fn counted(folded: &str, function: &str) -> (u64, u64) {
     let stacks = folded.lines().map(|line| line.rsplit_once(' ').unwrap());
     let mut counts = (0, 0);
@@ -128,7 +129,7 @@ fn counted(folded: &str, function: &str) -> (u64, u64) {
     counts
 }
 
-/// Total and self of each line of a tree, with what stands behind them.
+/// Total and self of each line of a tree, with the text after them.
 fn tree_lines(text: &str) -> Vec<(u64, u64, &str)> {
     let lines = text.lines().skip_while(|line| !line.contains("total"));
     let lines = lines.skip(1).filter(|line| line.contains('%'));
@@ -166,7 +167,7 @@ fn callers_tell_what_was_in_the_function_itself() {
             }
         }
     }
-    // Each line has the part that came that way.
+    // Each line has the part of the samples that came by this path.
     let recording = open(recursive());
     let profile = profile(&recording, &Options::default());
     let mut out = Vec::new();
@@ -215,7 +216,7 @@ fn trees_tell_recursion_once_and_indent_branches_only() {
     assert!(!whole.contains('↻'), "{whole}");
 }
 
-/// Two outermost functions: what stands below the first was called by it.
+/// There are two outermost functions. The lines below the first are its callees.
 #[test]
 fn several_outermost_functions_are_branches() {
     let options = Options {
@@ -312,7 +313,7 @@ fn hostile_names_stay_text() {
     };
     let mut svg = Vec::new();
     flame::write(&profile, &drawing, &mut svg).unwrap();
-    // For people to look at.
+    // For inspection by people.
     std::fs::write(concat!(env!("CARGO_TARGET_TMPDIR"), "/hostile.svg"), &svg).unwrap();
     let svg = String::from_utf8(svg).unwrap();
     assert!(!svg.contains("<script>alert"));
@@ -320,7 +321,7 @@ fn hostile_names_stay_text() {
     assert!(svg.contains("&lt;script&gt;alert(1)"));
 }
 
-/// Every view and its bytes, gathered with so many threads.
+/// The bytes of every view, gathered with this many threads.
 fn all_views(recording: &Recording, threads: usize) -> Vec<u8> {
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(threads)
@@ -446,7 +447,7 @@ fn a_chart_of_short_processes_is_full_of_their_code_and_has_a_key() {
     let mut out = Vec::new();
     shown.write(&found, 1_000_000, &drawing, &mut out).unwrap();
     let svg = String::from_utf8(out).unwrap();
-    // Percents of the picture's width that boxes of this name have.
+    // Widths of the boxes with this name, in percent of the picture's width.
     let wide = |name: &str| -> f64 {
         let boxes = svg.split("<title>").filter(|one| one.starts_with(name));
         let widths = boxes.map(|one| {

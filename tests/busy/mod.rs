@@ -1,8 +1,8 @@
-//! A process that works until the test is over.
+//! A process that computes until the test is over.
 
 use std::process::Child;
 
-/// Killed on drop.
+/// The process; it is killed on drop.
 pub struct Busy(pub Child);
 
 impl Drop for Busy {

@@ -1,12 +1,12 @@
-//! A program in C that is built, recorded, and looked at.
+//! A program in C that is built and recorded, and whose stacks are checked.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Stacks, outermost function first, with how often they were seen.
+/// Stacks, outermost function first, with the number of their samples.
 pub type Counted = Vec<(String, u64)>;
 
-/// Builds `source` with these options about frames; `None`, which is said, where there is no gcc.
+/// Builds `source` with these frame options. Without gcc it says so and returns `None`.
 pub fn build(folder: &Path, source: &str, frames: &str) -> Option<PathBuf> {
     let (file, program) = (folder.join("program.c"), folder.join("program"));
     std::fs::write(&file, source).unwrap();
@@ -24,11 +24,11 @@ pub fn build(folder: &Path, source: &str, frames: &str) -> Option<PathBuf> {
     Some(program)
 }
 
-/// Samples that are enough to judge stacks by, of 1,000 that two seconds have on an idle processor.
+/// Samples that are enough to judge stacks, of the 1,000 that two seconds have on an idle processor.
 const ENOUGH: u64 = 400;
 
-/// Records the program into `run.uprof`: for two seconds, or on a busy machine for as long as it takes to have enough
-/// samples, twenty seconds at the most. Returns what the recorder said.
+/// Records the program into `run.uprof` for two seconds. On a busy machine it takes as long as enough samples
+/// need, at most twenty seconds. Returns the recorder's messages.
 pub fn record(folder: &Path, flags: &[&str], program: &Path, words: &[&str]) -> String {
     let file = folder.join("run.uprof");
     let mut said = String::new();
@@ -53,7 +53,7 @@ pub fn record(folder: &Path, flags: &[&str], program: &Path, words: &[&str]) -> 
     said
 }
 
-/// The stacks of a recording.
+/// The folded stacks of a recording.
 pub fn folded(file: &Path, flags: &[&str]) -> Counted {
     let folded = kit::uniprof()
         .args(["export", "-f", "folded"])
@@ -69,7 +69,7 @@ pub fn folded(file: &Path, flags: &[&str]) -> Counted {
     folded.lines().filter_map(stack).collect()
 }
 
-/// Of the samples that have `within`, those with `wanted` must be 98 of 100.
+/// Asserts that at least 98 of 100 samples with `within` have `wanted`.
 #[track_caller]
 pub fn nearly_all(stacks: &[(String, u64)], within: &str, wanted: &str) {
     let count = |part: &str| -> u64 {

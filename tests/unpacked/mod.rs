@@ -1,9 +1,9 @@
-//! Blocks of a recording as bytes, without a reader of ours that might overlook some.
+//! Blocks of a recording as bytes, without uniprof's own reader, which might overlook some.
 
 use std::path::Path;
 use uprof::{BlockType, Codec, Item, SliceReader};
 
-/// The types of the recording's blocks in the file's order, each with its payload, decompressed.
+/// The types of the recording's blocks, in file order, each with its decompressed payload.
 pub fn blocks(path: &Path) -> Vec<(Option<BlockType>, Vec<u8>)> {
     let bytes = std::fs::read(path).unwrap();
     let blocks = SliceReader::open(&bytes).unwrap().blocks();
@@ -22,7 +22,7 @@ pub fn blocks(path: &Path) -> Vec<(Option<BlockType>, Vec<u8>)> {
     unpacked.collect()
 }
 
-/// The first of `texts` that is in `bytes`, in letters of any size.
+/// The first of `texts` that occurs in `bytes`, ignoring case.
 pub fn found<'t>(bytes: &[u8], texts: &[&'t str]) -> Option<&'t str> {
     let bytes = bytes.to_ascii_lowercase();
     texts.iter().copied().find(|text| {

@@ -37,7 +37,7 @@ pub fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Reads a frame from a stream that has nothing else.
+/// Reads a frame from a stream that contains nothing else.
 pub fn read(stream: &mut impl Read) -> std::io::Result<(u8, Vec<u8>)> {
     let mut header = [0; 12];
     stream.read_exact(&mut header)?;
@@ -47,7 +47,7 @@ pub fn read(stream: &mut impl Read) -> std::io::Result<(u8, Vec<u8>)> {
     Ok((header[2], payload))
 }
 
-/// Reads frames until one of this kind comes.
+/// Reads frames up to the first of this type.
 pub fn read_kind(stream: &mut impl Read, kind: u8) -> std::io::Result<Vec<u8>> {
     loop {
         let (found, payload) = read(stream)?;
@@ -61,12 +61,12 @@ pub fn say(stream: &mut impl Write, kind: u8, payload: &[u8]) -> std::io::Result
     stream.write_all(&frame(kind, payload))
 }
 
-/// The payload of attach.
+/// The payload of an attach.
 pub fn attach(nonce: u64) -> Vec<u8> {
     [&[1, 0, 0, 0, 0, 0, 0, 0][..], &nonce.to_le_bytes()].concat()
 }
 
-/// The payload of start.
+/// The payload of a start.
 pub fn start(period_ns: u64, frames: u32, stack_bytes: u32) -> Vec<u8> {
     [
         &period_ns.to_le_bytes()[..],
@@ -76,7 +76,7 @@ pub fn start(period_ns: u64, frames: u32, stack_bytes: u32) -> Vec<u8> {
     .concat()
 }
 
-/// A number of 8 bytes.
+/// A number of 8 bytes in a payload.
 pub fn word(payload: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(payload[at..at + 8].try_into().unwrap())
 }

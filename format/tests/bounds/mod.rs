@@ -1,4 +1,4 @@
-//! What reading may take: memory and time.
+//! Bounds of reading: memory and time.
 
 use peak_alloc::PeakAlloc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 static HEAP: PeakAlloc = PeakAlloc;
 
 const MOST_MEMORY_BYTES: usize = 64 << 20;
-/// Far more than is needed, even unoptimised on a busy machine; far less than a hang.
+/// Far more than is needed, even without optimisation on a busy machine, but far less than a hang.
 const MOST_TIME: Duration = Duration::from_secs(30);
 
-/// The heap's peak is the whole program's: one test at a time.
+/// The peak of the heap is that of the whole process, so only one test runs at a time.
 pub fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs `read` and checks what it took.
+/// Runs `read`, and checks its memory and time.
 pub fn bounded<T>(read: impl FnOnce() -> T) -> T {
     HEAP.reset_peak_usage();
     let before = HEAP.current_usage();

@@ -1,11 +1,11 @@
-//! Makes recordings whose checksums are right, whatever they cover.
+//! Builds recordings whose checksums are right, whatever their content.
 
 use crate::bounds::bounded;
 use crate::fixture::{UUID, exhaust, read_slice, read_stream};
 use uprof::{BlockHeader, BlockType, Codec, Item, Preamble};
 use zerocopy::IntoBytes;
 
-/// A header without a payload; its checksum is still to be set.
+/// A header without a payload, whose checksum has yet to be set.
 pub fn header(block_type: BlockType, samples: usize) -> BlockHeader {
     let columns = matches!(
         block_type,
@@ -19,7 +19,7 @@ pub fn header(block_type: BlockType, samples: usize) -> BlockHeader {
     }
 }
 
-/// A recording of one block with this payload, compressed, and right checksums.
+/// A recording of one block with this payload, compressed, and with right checksums.
 pub fn recording_of(block_type: BlockType, samples: usize, payload: &[u8]) -> Vec<u8> {
     let stored = zstd::bulk::compress(payload, 1).unwrap();
     let mut header = header(block_type, samples);
@@ -31,7 +31,8 @@ pub fn recording_of(block_type: BlockType, samples: usize, payload: &[u8]) -> Ve
     [Preamble::new(UUID).as_bytes(), header.as_bytes(), &stored].concat()
 }
 
-/// Reads a recording of one block both ways; rows read and the message, if its payload is bad.
+/// Reads a recording of one block both ways. Returns the number of rows, and the message if the payload is
+/// bad.
 pub fn read_one(bytes: &[u8]) -> (usize, Option<String>) {
     bounded(|| {
         let items = read_slice(bytes).unwrap();
@@ -44,7 +45,7 @@ pub fn read_one(bytes: &[u8]) -> (usize, Option<String>) {
     })
 }
 
-/// A number as format-spec.md, section 1, has it.
+/// Appends a number as in format-spec.md, section 1.
 pub fn varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);

@@ -1,5 +1,6 @@
-//! A guest that carries the agent, in a thread: two vCPUs that run at the same place for ever. The agent is the real
-//! one, so that it and the recorder are held to docs/agent-protocol.md together; the guest is a fake.
+//! A guest with the agent, in a thread: two vCPUs that stay at the same address for ever. The agent is the
+//! real one, so that agent and recorder are tested against docs/agent-protocol.md together. The guest is a
+//! fake.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -11,7 +12,7 @@ use uniprof_agent::{Agent, Gone, Guest, Io, Memory, Registers, Session, Step, St
 
 const WORDS: usize = Agent::<Frames>::words(2, 400, 16, 4096);
 
-/// Four frames from any address that is a multiple of 64 on.
+/// Memory with four frames from any address that is a multiple of 64.
 struct Frames;
 
 impl Memory for Frames {
@@ -46,13 +47,13 @@ impl Stream for Connection {
     }
 }
 
-/// Nanoseconds since some moment.
+/// Nanoseconds since an arbitrary moment.
 fn clock() -> u64 {
     static BEGAN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
     BEGAN.get_or_init(Instant::now).elapsed().as_nanos() as u64 + 1_000_000
 }
 
-/// Starts one in `folder`, until `has_ended`; returns where it listens.
+/// Starts the guest in `folder`; it runs until `has_ended` is set. Returns the path of its socket.
 pub fn start(folder: &Path, has_ended: &Arc<AtomicBool>) -> PathBuf {
     let path = folder.join("agent");
     let listener = UnixListener::bind(&path).unwrap();

@@ -1,4 +1,4 @@
-//! A gdb stub and a QEMU monitor that are fakes: they say what real ones say, of a guest that there is not.
+//! A fake gdb stub and a fake QEMU monitor: they reply as real ones do, for a guest that doesn't exist.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -6,22 +6,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What becomes of a fake guest.
+/// The state of a fake guest.
 #[derive(Debug, Default)]
 pub struct State {
-    /// It stands still.
+    /// Whether it is paused.
     pub stands: AtomicBool,
-    /// It has ended.
+    /// Whether it has ended.
     pub ended: AtomicBool,
 }
 
-/// A stub that listens in `folder`; its guest has two vCPUs.
+/// Starts a stub that listens in `folder`. Its guest has two vCPUs.
 pub fn stub(folder: &Path, state: &Arc<State>) -> PathBuf {
     let (path, state) = (folder.join("gdb"), Arc::clone(state));
     let listener = UnixListener::bind(&path).unwrap();
     std::thread::spawn(move || {
         while let Ok((stream, _)) = listener.accept() {
-            // Whoever connects to QEMU stops its guest.
+            // In QEMU, a connection stops the guest.
             state.stands.store(true, Ordering::SeqCst);
             let _ = converse(stream, &state);
         }
@@ -70,7 +70,7 @@ fn answer(packet: &str) -> String {
         "qsThreadInfo" => "l".into(),
         "D" => "OK".into(),
         "g" => {
-            // 17 words and seven halves, as gdb has them without a description.
+            // 17 words and seven half words, gdb's layout without a target description.
             let mut words = [0u64; 21];
             (words[6], words[7], words[16]) = (0x8000, 0x8000, 0x1000);
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -90,7 +90,7 @@ fn answer(packet: &str) -> String {
     }
 }
 
-/// A monitor that listens in `folder`, of a machine with the stub at `stub`.
+/// Starts a monitor that listens in `folder`, for a machine with the stub at `stub`.
 pub fn monitor(folder: &Path, stub: &Path) -> PathBuf {
     let path = folder.join("qmp");
     let listener = UnixListener::bind(&path).unwrap();

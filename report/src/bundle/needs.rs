@@ -1,5 +1,5 @@
-//! What a recording needs of its images. Input: all samples, unfiltered. Output: their places, and what each image's
-//! symbols, lines and unwind rules say of those places.
+//! What a recording needs of its images. Input: all samples, unfiltered. Output: their addresses, and the
+//! symbols, lines and unwind rules of each image for those addresses.
 
 use super::ORIGIN;
 use crate::images::symbols::SymbolTable;
@@ -22,31 +22,31 @@ use uprof::cpu::is_kernel_address;
 use uprof::image::ImageIdentity;
 use uprof::{Frame, FrameKind, State, Stop};
 
-/// A frame's cost, of a run's budget of steps.
+/// Steps of a run's budget for one frame.
 const STEPS_PER_FRAME: u64 = 8;
 
 /// The name of a table of guest addresses that belong to no module.
 const LIST_NAME: &str = "[symbols]";
 
-/// What all samples need.
+/// What the samples need.
 #[derive(Debug, Default)]
 pub(super) struct Stacks {
-    /// Every place that a report can look up: those of recorded chains and of unwound stacks.
+    /// Every address that a report can look up: those of recorded chains and of unwound stacks.
     pub places: BTreeSet<Place>,
-    /// Innermost places of samples, with their numbers of samples.
+    /// Number of samples of each innermost address.
     innermost: BTreeMap<Place, u64>,
     counts: Counts,
 }
 
 impl Stacks {
-    /// The quality of the samples, and what to do about it.
+    /// The counts from which the advice on poor samples is made.
     pub(super) fn counts(&self, symbolizer: &Symbolizer<'_>, stack_bytes: u32) -> Counts {
         let nameless = |place: &Place| symbolizer.find(*place).is_none();
         let unnamed = self.innermost.iter().filter(|(place, _)| nameless(place));
         let unnamed = unnamed.map(|(_, count)| count).sum();
         Counts {
             unnamed,
-            // Only now, as the search for names produces warnings.
+            // This comes last, because the warnings are produced by the search for names.
             explains_unnamed: symbolizer.explains_unnamed(),
             stack_bytes,
             ..self.counts.clone()
@@ -88,10 +88,11 @@ fn stacks_of_block<'s>(
         let space = recording.guest_spaces().of_row(&row);
         chain.clear();
         chain.extend(block.chain(row.node));
-        // Also a stack that is worse than the chain, so that a report comes to the same result.
+        // A stack that is worse than the chain is added as well, so that a report makes the same choice.
         frames.clear();
         let stop = unwinders.unwind(&mut held, &row, unwinders.view(&row), &chain, &mut frames);
         let whole = if stop.is_some() { &frames } else { &chain };
+        // Advice is about the rows that a report counts by default.
         let counts = row.wait.is_some() || row.state == State::Running;
         if let Some(first) = whole.first().filter(|_| counts) {
             let place = spaces.place(space, row.time_ns, first.address);
@@ -114,7 +115,7 @@ fn stacks_of_block<'s>(
     Ok(stacks)
 }
 
-/// One sample, as a report counts it.
+/// The counts of one sample, as a report makes them.
 fn counts_of(counts: bool, stop: Stop, kind: TargetKind, frames: &[Frame]) -> Counts {
     if !counts {
         return Counts {
@@ -135,7 +136,7 @@ fn counts_of(counts: bool, stop: Stop, kind: TargetKind, frames: &[Frame]) -> Co
     }
 }
 
-/// What each image has at `places`.
+/// The tables of each image for `places`.
 pub(super) fn images(
     recording: &Recording,
     symbolizer: &Symbolizer<'_>,
@@ -193,7 +194,7 @@ fn image(
     let mut addresses = BTreeSet::new();
     let mut symbols: BTreeMap<ImageAddress, (u64, &str)> = BTreeMap::new();
     let mut lines = LineTable::default();
-    // Each with whether a function begins there.
+    // The value is whether a function begins at the return address.
     let mut returns = BTreeMap::new();
     for place in places {
         if let Some(LocatedSymbol::InModule(symbol)) = symbolizer.find(*place) {
@@ -232,7 +233,7 @@ fn image(
     })
 }
 
-/// Sampled modules of which nothing is known, by path.
+/// Paths of sampled modules with neither unwind rules nor symbols.
 pub(super) fn missing(
     recording: &Recording,
     symbolizer: &Symbolizer<'_>,

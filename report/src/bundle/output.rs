@@ -1,5 +1,5 @@
-//! Where a bundle goes. Input: blocks and tables, in order. Output: the same, or what may be kept of them: a redacted
-//! bundle has a writer of its own, which nothing else reaches.
+//! The output of a bundle. Input: blocks and tables, in order. Output: the same, or only what may be kept of
+//! them: a redacted bundle has its own writer, which no other code can reach.
 
 use super::BundledImage;
 use crate::recording::rows::EffectiveRows;
@@ -10,47 +10,47 @@ use std::io::{self, Write};
 use uprof::cold::{End, ModuleEvent};
 use uprof::{Block, Payload, Writer};
 
-/// What a bundle is written to.
+/// The file that a bundle is written to.
 pub(super) trait Output {
-    /// Writes a block of the recording, but no end and no tables of another bundle.
+    /// Writes a block of the recording. End records and tables of an earlier bundle are not passed to it.
     ///
     /// # Errors
-    /// The block can't be decoded, or what the file returns.
+    /// The block can't be decoded, or writing failed.
     fn block(&mut self, block: &Block<'_>) -> io::Result<()>;
 
-    /// Writes places of images that the recording doesn't have.
+    /// Writes mappings of images that the recording doesn't have.
     ///
     /// # Errors
-    /// What the file returns.
+    /// The errors of the file.
     fn modules(&mut self, events: &[ModuleEvent]) -> io::Result<()>;
 
-    /// Writes tables of an image.
+    /// Writes the tables of an image.
     ///
     /// # Errors
-    /// What the file returns.
+    /// The errors of the file.
     fn image(&mut self, image: Embedded, now_ns: u64) -> io::Result<BundledImage>;
 
-    /// Writes the end.
+    /// Writes the end record.
     ///
     /// # Errors
-    /// What the file returns.
+    /// The errors of the file.
     fn finish(self, end: &End) -> io::Result<Written>;
 }
 
-/// What was written of a redacted recording.
+/// The summary of a redacted recording.
 #[derive(Debug, Default)]
 pub(super) struct Written {
-    /// What was removed, a line each.
+    /// What was removed, one line each.
     pub removed: Vec<String>,
-    /// What is left that may identify someone, a line each.
+    /// What remains that may identify someone, one line each.
     pub left: Vec<String>,
 }
 
-/// Writes everything as it is.
+/// Writes everything unchanged.
 pub(super) struct Whole<'a, W: Write> {
     pub writer: Writer<W>,
     pub idle: &'a Idle<'a, 'a>,
-    /// Whether samples may be idle by code that a bundle has no more.
+    /// Whether samples may be idle according to code that the bundle no longer has.
     pub tells_idle: bool,
 }
 
@@ -87,10 +87,10 @@ impl<W: Write> Output for Whole<'_, W> {
     }
 }
 
-/// Writes the parts of an image, and says what they are.
+/// Writes the parts of an image, and returns a summary of them.
 ///
 /// # Errors
-/// What the file returns.
+/// The errors of the file.
 pub(super) fn write_image<W: Write>(
     writer: &mut Writer<W>,
     image: &Embedded,

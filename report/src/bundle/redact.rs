@@ -1,6 +1,7 @@
-//! Redaction. Input: blocks of a recording. Output: new blocks with the fields that format-spec.md, section 14,
-//! lists. Nothing else can get through: each record is built field by field (`records`), each text is made from the one
-//! that it replaces by a rule for what it is (`text`, `rules`), and blocks of unknown types are dropped.
+//! Redaction. Input: blocks of a recording. Output: new blocks with the fields that format-spec.md, section
+//! 14, lists. Nothing else can get into them. Each record is built field by field (`records`). Each text is
+//! made from the one that it replaces, by the rule for its role (`text`, `rules`). Blocks of unknown types
+//! are dropped.
 
 mod rules;
 mod text;
@@ -20,15 +21,15 @@ use text::{Text, Texts};
 use uprof::cold::{End, Metadata, ModuleEvent, Target};
 use uprof::{Block, ImagePart, Payload, SampleBlock, SpanBlock, Writer};
 
-/// Writes blocks without what may be private.
+/// Writes blocks without private data.
 pub(super) struct Redactor<'a, W: Write> {
-    /// Nobody else has it: what isn't redacted has no way into the file.
+    /// No other code has this writer, so nothing can get into the file without being redacted.
     writer: Writer<W>,
     unwinders: &'a Unwinders<'a, 'a>,
     idle: &'a Idle<'a, 'a>,
     held: UnwindState,
     texts: Texts,
-    /// As it was.
+    /// The target before redaction.
     target: Target,
     metadata: Metadata,
     stacks: u64,
@@ -77,7 +78,7 @@ impl<'a, W: Write> Redactor<'a, W> {
     }
 
     fn spans(&mut self, block: &SpanBlock) -> io::Result<()> {
-        // Each once: a block may name a long text in each of its rows.
+        // Each name is redacted once: a block may have a long name in each of its rows.
         let mut names = HashMap::new();
         let mut rows = block.rows();
         while let Some(row) = rows.next_row().map_err(io::Error::other)? {
@@ -90,7 +91,7 @@ impl<'a, W: Write> Redactor<'a, W> {
         self.writer.flush()
     }
 
-    /// Symbols, of the sections of a part.
+    /// Writes the symbols in the sections of a part.
     fn symbols(&mut self, part: &ImagePart, now_ns: u64) -> io::Result<()> {
         let identity = records::identity(&mut self.texts, &part.identity);
         let names = part.symbols();
@@ -102,7 +103,7 @@ impl<'a, W: Write> Redactor<'a, W> {
         self.writer.symbols(&identity, symbols, now_ns)
     }
 
-    /// What was removed, a line each.
+    /// What was removed, one line each.
     fn removed(&self) -> Vec<String> {
         let mut removed = vec![
             format!(
@@ -124,7 +125,7 @@ impl<'a, W: Write> Redactor<'a, W> {
         removed
     }
 
-    /// What is left that may identify someone, a line each.
+    /// What remains that may identify someone, one line each.
     fn left(&self) -> Vec<String> {
         let (host, target) = (&self.metadata.host, &self.metadata.target);
         vec![
@@ -178,12 +179,12 @@ impl<W: Write> Output for Redactor<'_, W> {
                 self.writer.spaces(&events.collect::<Vec<_>>())
             }
             Payload::Image(part) => self.symbols(&part, block.first_ns),
-            // The memory's content is private; the mappings say what it was needed for.
+            // The content of memory is private. The mappings show what it was needed for.
             Payload::Code(_) => {
                 self.code = true;
                 Ok(())
             }
-            // Written last.
+            // The end record is written last.
             Payload::End(_) => Ok(()),
             Payload::Unknown(_) => {
                 self.unknown_blocks += 1;

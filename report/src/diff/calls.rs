@@ -1,9 +1,10 @@
-//! The comparison of calls of traces: what a call of each function takes, and how often it is called, apart. Shares of
-//! time, as samples have them, mix the two.
+//! The comparison of calls of traces: the time per call of each function and the number of its calls,
+//! separately. Shares of time, as samples have them, mix the two.
 //!
-//! Both are quotients of sums over blocks (`counts`), compared as logarithms; their errors are those of the sample
-//! diff: within runs from successive blocks (`ratio`), and between them by the same mixture of spreads (`estimates`).
-//! What most functions changed by together (`level`) is told once, and is no change of each (`verdict`).
+//! Both are ratios of sums over blocks (`counts`), and compared as logarithms. Their errors are estimated as
+//! in the comparison of samples: within runs from successive blocks (`ratio`), and between runs by the same
+//! mixture of spreads (`estimates`). A change that most functions have in common (`level`) is reported once,
+//! and not as a change of each function (`verdict`).
 
 mod counts;
 mod ratio;
@@ -22,26 +23,27 @@ use super::{Comparison, DiffOptions};
 use crate::images::library::Library;
 use crate::recording::Recording;
 
-/// A comparison of calls; the least change of its options is a part of the time per call, or of the calls a second.
+/// A comparison of calls. The least change of its options is relative to the time per call, or to the calls a
+/// second.
 pub type CallDiff = Comparison<CallSeries, CallVerdicts>;
 
-/// What recordings hold that can be compared.
+/// What can be compared between recordings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Comparable {
     /// Samples, or waits.
     Samples,
     /// Calls of a trace.
     Calls,
-    /// Not all of them the same: one with samples alone, and one with calls alone.
+    /// Neither, because one recording has only samples and another has only calls.
     Neither {
-        /// The first recording with samples alone, over both sides.
+        /// Index of the first recording with only samples, counted over both sides.
         samples: usize,
-        /// The first with calls alone.
+        /// Index of the first recording with only calls.
         calls: usize,
     },
 }
 
-/// What can be compared in all of `recordings`: samples, where all have them.
+/// What can be compared between all of `recordings`: samples if all have them.
 pub fn comparable<'r>(recordings: impl Iterator<Item = &'r Recording>) -> Comparable {
     let holds: Vec<[bool; 2]> = recordings
         .map(|one| [!one.blocks().is_empty(), !one.span_blocks().is_empty()])

@@ -1,6 +1,6 @@
-//! What changed, item by item: the difference of two shares and its error. The distribution is a mixture, since it is
-//! not known which of several spreads an item's runs have (`runs`); probabilities and intervals are of the same
-//! mixture, so that they can't contradict each other.
+//! The change of each item: the difference of two shares, and its error. The distribution is a mixture,
+//! because it is not known which of several spreads an item's runs have (`runs`). Probabilities and intervals
+//! come from the same mixture, so they can't contradict each other.
 
 use super::load::SPREADS;
 use super::runs::{Prior, Runs};
@@ -11,14 +11,14 @@ use super::tally::{Scope, Tally};
 use rayon::prelude::*;
 use std::collections::BTreeSet;
 
-/// A difference of shares, and how certain it is.
+/// A difference of shares, and its certainty.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
     /// Share in A, 0 to 1.
     pub a: f64,
-    /// Share in B.
+    /// Share in B, 0 to 1.
     pub b: f64,
-    /// The part of `b - a` that is explained by the runs' numbers of samples: the machine's load.
+    /// The part of `b - a` that the runs' numbers of samples explain: the load of the machine.
     pub shift: f64,
     /// Samples of A and of B.
     pub samples: [f64; 2],
@@ -30,7 +30,7 @@ pub struct Estimate {
     pub df: f64,
     /// The probability of a difference at least this large if the true one is too small to report.
     pub p: f64,
-    /// The variance within runs, as a multiple of that of independent samples.
+    /// The variance within runs, relative to that of independent samples.
     pub design_effect: f64,
 }
 
@@ -45,7 +45,7 @@ impl Estimate {
         [self.a + self.shift / 2.0, self.b - self.shift / 2.0]
     }
 
-    /// The relative change; `None` where A has no sample.
+    /// The relative change; `None` if A has no sample.
     pub(crate) fn relative(&self) -> Option<f64> {
         let [a, b] = match self.alike() {
             [a, b] if a > 0.0 && b > 0.0 => [a, b],
@@ -103,7 +103,7 @@ impl Estimate {
         (self.change() - half, self.change() + half)
     }
 
-    /// The interval of the relative change, from the error of its logarithm; `None` where a side has no sample.
+    /// The interval of the relative change, from the error of its logarithm; `None` if a side has no sample.
     pub(crate) fn relative_interval(&self, confidence: f64) -> Option<(f64, f64)> {
         let [a, b] = self.alike();
         if self.a <= 0.0 || self.b <= 0.0 || a <= 0.0 || b <= 0.0 {
@@ -117,7 +117,7 @@ impl Estimate {
     }
 }
 
-/// What all estimates of a comparison share.
+/// What all estimates of a comparison have in common.
 pub(super) struct Whole {
     pub known: Vec<Prior>,
     /// Samples of each run.
@@ -126,7 +126,7 @@ pub(super) struct Whole {
 }
 
 impl Whole {
-    /// Reads all samples of `series`; a true change of up to `least_change` is too small to report.
+    /// Sums the samples of `series`. A true change of up to `least_change` is too small to report.
     pub(crate) fn new(series: &Series, tally: &Tally, least_change: f64) -> Whole {
         let known = series.items.iter().enumerate().map(|(item, what)| Prior {
             leeway: variance(tally.share(item)).max(f64::MIN_POSITIVE),
@@ -143,12 +143,13 @@ impl Whole {
         }
     }
 
-    /// All items' changes, as shares of all samples.
+    /// The changes of all items, as shares of all samples.
     pub(crate) fn estimates(&self, tally: &Tally) -> (Vec<Estimate>, Runs) {
         self.compare(tally, 1.0)
     }
 
-    /// All items' changes, as shares of the samples outside `apart`; `None` if there are hardly any.
+    /// The changes of all items, as shares of the samples outside `apart`; `None` if there are hardly any
+    /// such samples.
     pub(crate) fn against(
         &self,
         series: &Series,
@@ -218,7 +219,7 @@ impl Whole {
     }
 }
 
-/// The smallest number of samples, outside of what changed, to measure against.
+/// The smallest number of samples outside the changed items that can serve as a reference.
 const LEAST_OUTSIDE: f64 = 100.0;
 
 /// The variance of whether one sample belongs to an item with this share.

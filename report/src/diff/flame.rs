@@ -1,21 +1,22 @@
-//! Differential flame graphs: the widths of one side, coloured by what changed (red: grew, blue: shrank). Both sides
-//! are drawn, since what is gone has no width in B, and what is new has none in A.
+//! Differential flame graphs. The widths are those of one side, and the colours show what changed (red: grew,
+//! blue: shrank). Both sides are drawn, because a function that is gone has no width in B, and a new one has
+//! none in A.
 
 use super::Diff;
 use crate::views::flame::palette::Palette;
 use crate::views::flame::{FlameOptions, draw, inferno_options};
 use std::io::{self, Write};
 
-/// Which side gives the widths.
+/// The side that gives the widths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Widths {
-    /// A's: shows what is gone.
+    /// A, which shows what is gone.
     A,
-    /// B's: shows what is new.
+    /// B, which shows what is new.
     B,
 }
 
-/// What inferno's colours of differences say.
+/// The meaning of inferno's colours of differences.
 const KEY: &[(&str, &str)] = &[
     ("grew", "rgb(255,90,90)"),
     ("shrank", "rgb(90,90,255)"),
@@ -25,7 +26,7 @@ const KEY: &[(&str, &str)] = &[
 /// Draws the comparison. The other side is scaled to the same total.
 ///
 /// # Errors
-/// What `out` returns.
+/// The errors of `out`.
 pub fn write(
     diff: &Diff,
     widths: Widths,
@@ -67,7 +68,7 @@ fn lines(diff: &Diff, widths: Widths) -> Vec<String> {
             .collect();
         path.reverse();
         let compared = unit.width((ends[other] as f64 * scale).round() as u64);
-        // The second number is the width, the first the one it is compared with.
+        // inferno takes the second number as the width, and the first as the one to compare it with.
         lines.push(format!(
             "{} {compared} {}",
             path.join(";"),

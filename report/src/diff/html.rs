@@ -1,5 +1,6 @@
-//! The comparison as a page for a browser: the page of `report --html` with two sides. The verdicts stand in it as they
-//! are read, and once more as data, for the page's script to find their places; it judges nothing.
+//! The comparison as a page for a browser: the page of `report --html` with two sides. The page has the
+//! verdicts as text, and again as data, which the page's script attaches to boxes and rows. The script makes
+//! no verdicts of its own.
 
 mod changes;
 
@@ -20,32 +21,32 @@ use crate::views::html::shell;
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
-/// Samples one by one, as [`diff`](super::diff) gathers them: the page carries them.
+/// Samples, one by one, as [`diff`](super::diff) gathers them, for the page's script.
 #[derive(Debug, Default)]
 pub struct Samples {
     payload: Payload,
 }
 
 impl Samples {
-    /// Takes one sample.
+    /// Adds one sample.
     pub fn add(&mut self, sampled: &Sampled) {
         self.payload.add(sampled);
     }
 }
 
-/// What to show.
+/// Options of the page.
 #[derive(Debug, Clone, Default)]
 pub struct PageOptions {
-    /// Call paths too.
+    /// Whether to list call paths.
     pub paths: bool,
-    /// The flags that chose samples and frames; empty where all are shown.
+    /// The flags that selected samples and frames; empty if all are shown.
     pub chosen: String,
 }
 
-/// Writes the page of a comparison, whose `recordings` are those of A and of B, and whose `samples` came one by one.
+/// Writes the page of a comparison. `recordings` are those of A and of B; `samples` has every sample.
 ///
 /// # Errors
-/// What `out` returns.
+/// The errors of `out`.
 pub fn write(
     diff: &Diff,
     recordings: [&[&Recording]; 2],
@@ -133,14 +134,14 @@ fn basis(diff: &Diff, all: &[&Recording], chosen: &str) -> Basis {
     }
 }
 
-/// The functions of both sides, each under its number.
+/// The functions of both sides as labels. The number of a label is that of its function.
 fn labels(diff: &Diff) -> Labels {
     let mut labels = Labels::new();
     for (number, function) in diff.series.functions.iter().enumerate() {
         let label = Label {
             name: labels.text_id(&function.name),
             module: labels.text_id(&function.module),
-            // Tells apart what has one name in one image.
+            // Makes labels different if they have the same name in the same image.
             offset: number as u64,
             made: function.made,
             ..Label::default()
@@ -150,7 +151,7 @@ fn labels(diff: &Diff) -> Labels {
     labels
 }
 
-/// What the script is to know of the sides.
+/// The fields that describe the sides for the script.
 fn about(diff: &Diff, recordings: [&[&Recording]; 2], title: &str) -> Map<String, Value> {
     let sides = recordings.iter().zip(&diff.accounts);
     let sides = sides.map(|(side, account)| {
@@ -174,7 +175,8 @@ fn about(diff: &Diff, recordings: [&[&Recording]; 2], title: &str) -> Map<String
         .collect()
 }
 
-/// The changes as `--json` lists them, each with the function's number, and a path with all of its functions'.
+/// The changes as in `--json`, each with the number of its function, and a path with the numbers of all its
+/// functions.
 fn verdicts(diff: &Diff, listed: &[&Change]) -> Value {
     let series = &diff.series;
     let changes = listed.iter().map(|change| {

@@ -9,16 +9,17 @@ use std::io::{self, Write};
 /// Incremented when the meaning of a field changes.
 const VERSION: u32 = 5;
 
-/// A comparison that scripts can read.
+/// A comparison that can be written as JSON.
 pub trait Scripted {
-    /// Its fields beside those that all comparisons have; call paths only with `paths`.
+    /// Its fields in addition to those of all comparisons. Call paths are included only if `paths` is set.
     fn fields(&self, paths: bool) -> Value;
 }
 
-/// Writes the object, with the same list as the table; call paths only with `paths`.
+/// Writes the object, with the same list of changes as the table. Call paths are included only if `paths` is
+/// set.
 ///
 /// # Errors
-/// What `out` returns.
+/// The errors of `out`.
 pub fn write<S, V>(of: &Comparison<S, V>, paths: bool, out: &mut dyn Write) -> io::Result<()>
 where
     Comparison<S, V>: Scripted,
@@ -65,7 +66,7 @@ impl Scripted for Diff {
     }
 }
 
-/// A change, as the list has it.
+/// A change of the list.
 pub(crate) fn value(diff: &Diff, change: &Change) -> Value {
     let series = &diff.series;
     let item = &series.items[change.item];

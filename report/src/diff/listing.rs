@@ -1,37 +1,38 @@
-//! A comparison in the rows and words that its table, its Markdown and its annotations share, whether samples or calls
-//! were compared.
+//! The rows and words that the table, the Markdown and the annotations of a comparison share, whether samples
+//! or calls are compared.
 
 use crate::recording::account::Account;
 use crate::text::screen::{Notes, Screen};
 
 /// A comparison that can be written in all forms.
 pub trait Listed {
-    /// Its rows, certain ones first; call paths only with `paths`.
+    /// Its rows, the certain ones first. Call paths are included only if `paths` is set.
     fn listing(&self, paths: bool) -> Listing<'_>;
 }
 
-/// The rows of a comparison, and what they rest on.
+/// The rows of a comparison, and their basis.
 #[derive(Debug)]
 pub struct Listing<'d> {
-    /// Descriptions of A's recordings and of B's.
+    /// Descriptions of A's and of B's recordings.
     pub(super) names: &'d [Vec<String>; 2],
     pub(super) accounts: &'d [Account; 2],
     pub(super) warnings: &'d [String],
-    /// What the comparison could have shown, and what would show more.
+    /// What the comparison could have shown, and how it could show more.
     pub(super) advice: Vec<String>,
-    /// What the numbers mean.
+    /// The meaning of the numbers.
     pub(super) legend: String,
     pub(super) columns: &'static [Column],
     pub(super) rows: Vec<Row>,
 }
 
-/// A column in front of functions.
+/// A column to the left of functions.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Column {
     pub heading: &'static str,
-    /// Its width where there is room for everything.
+    /// Its width if there is room for everything.
     pub width: usize,
-    /// A narrow screen omits these, the lowest first: others imply them.
+    /// Its order of omission on a narrow screen, lowest first: other columns imply it. `None` if it always
+    /// stays.
     pub dispensable: Option<u8>,
 }
 
@@ -49,15 +50,15 @@ impl Column {
         self
     }
 
-    /// The column of words.
+    /// Whether this is the column of words.
     pub(super) fn is_text(&self) -> bool {
         self.heading == OF
     }
 }
 
-/// The heading of what is compared of a function.
+/// The heading of the column that says which samples or measure are compared.
 pub(super) const OF: &str = "of";
-/// The heading of the change, which is coloured.
+/// The heading of the column of changes, which is coloured.
 pub(super) const CHANGE: &str = "change";
 
 /// A change in words and numbers.
@@ -65,19 +66,19 @@ pub(super) const CHANGE: &str = "change";
 pub(super) struct Row {
     pub certain: bool,
     pub grew: bool,
-    /// By column.
+    /// Text of each column.
     pub cells: Vec<String>,
     pub function: String,
-    /// What follows the function's name.
+    /// Remarks after the function's name.
     pub notes: String,
-    /// The same for a narrow screen.
+    /// The remarks for a narrow screen.
     pub short_notes: String,
-    /// What an annotation says behind the function's name.
+    /// The text of an annotation after the function's name.
     pub sentence: String,
 }
 
 impl Row {
-    /// The function with its notes, behind `used` columns.
+    /// The function with its remarks, to follow `used` columns.
     pub(super) fn named(&self, screen: Screen, used: usize) -> String {
         let notes = match screen.columns {
             Some(_) => &self.short_notes,
@@ -93,12 +94,12 @@ impl Row {
 }
 
 impl Listing<'_> {
-    /// How many changes are certain; they stand first.
+    /// Number of certain changes, which come first.
     pub(super) fn certain(&self) -> usize {
         self.rows.iter().filter(|row| row.certain).count()
     }
 
-    /// What is compared: a list for each side, by the names of its recordings.
+    /// The names of the recordings, as a list for each side.
     pub(super) fn compared(&self) -> Vec<Vec<String>> {
         let side = |(letter, names, account): (&str, &[String], &Account)| {
             let lines = account.lines();
@@ -118,7 +119,7 @@ pub(crate) fn sides<'d>(
     sides.map(|((letter, names), account)| (letter, &names[..], account))
 }
 
-/// How many changes are certain, in words.
+/// The number of certain changes, in words.
 pub(crate) fn verdict(certain: usize) -> String {
     match certain {
         0 => "No change is certain.".to_owned(),

@@ -1,18 +1,19 @@
-//! The influence of the machine's load. Other work on the machine makes a run take longer, the parts that wait for
-//! memory more than those that compute. So a function's share depends on how many samples the whole run has, by a
-//! slope of its own: the relative change of its share for each e-fold of samples. The slope is estimated from the
-//! runs of each side (analysis of covariance; Cochran, Biometrics 13, 1957) and shrunk towards those of all functions
-//! (`runs`); the difference of the sides that it explains is removed. Only within the range by which runs of one side
-//! differ: beyond that, a side with more samples has more to do.
+//! The influence of the machine's load. Other work on the machine makes a run take longer, and slows the
+//! parts that wait for memory more than those that compute. So a function's share depends on how many samples
+//! the whole run has. The dependence is a slope of the function: the relative change of its share for each
+//! e-fold of samples. The slope is estimated from the runs of each side (analysis of covariance; Cochran,
+//! Biometrics 13, 1957) and shrunk towards those of all functions (`runs`). The difference of the sides that
+//! it explains is removed, but only within the range by which runs of one side differ: beyond that, a side
+//! with more samples has more work to do.
 //!
-//! Where the machine's load makes runs differ by a tenth, a simulated slowdown of 5 % is found in 31 instead of 27 % of
-//! comparisons at five runs a side, and in 23 instead of 15 % at three (docs/performance.md).
+//! If the machine's load makes runs differ by a tenth, a simulated slowdown of 5 % is found in 31 instead of
+//! 27 % of comparisons at five runs a side, and in 23 instead of 15 % at three (docs/performance.md).
 
 /// Relative spreads of a function's time from run to run.
 pub(super) const SPREADS: [f64; 9] = [0.0, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64];
 /// Possible standard deviations of slopes.
 const SLOPES: [f64; 5] = [0.0, 0.1, 0.2, 0.4, 0.8];
-/// By how many standard errors (of one side's runs) load may make the sides differ.
+/// Most standard errors (of one side's runs) by which load may make the sides differ.
 const LOAD_MAX: f64 = 3.0;
 
 /// A part of a difference of shares.
@@ -26,7 +27,7 @@ pub(super) struct Shift {
 /// One value for each spread and slope.
 pub(super) type Grid = [[f64; 5]; 9];
 
-/// How runs differ in their total samples.
+/// The differences of runs in their total samples.
 pub(super) struct Load {
     /// Logarithms of the runs' samples, minus the mean of their side.
     logs: [Vec<f64>; 2],
@@ -54,7 +55,7 @@ impl Load {
         let most = LOAD_MAX * (squares / degrees.max(1) as f64 * leverage).sqrt();
         Load {
             logs,
-            // Rounding is no difference.
+            // A smaller sum is only rounding error.
             squares: if squares > 1e-12 { squares } else { 0.0 },
             between: (b - a).clamp(-most, most),
         }
@@ -127,7 +128,7 @@ impl Evidence {
         logs.map(|row| row.map(|log| (log - most).exp()))
     }
 
-    /// The variance of the slope of the share itself.
+    /// The variance of the share's slope, given a slope of this standard deviation.
     fn of_slope(&self, slope: usize) -> f64 {
         (SLOPES[slope] * self.leeway).powi(2)
     }

@@ -6,10 +6,10 @@ use crate::text::screen::Screen;
 use crate::views::markdown::{code, list};
 use std::io::{self, Write};
 
-/// Writes a comparison: the changes that are certain, and the others folded away.
+/// Writes a comparison: the certain changes, and the others folded.
 ///
 /// # Errors
-/// What `out` returns.
+/// The errors of `out`.
 pub fn write(of: &dyn Listed, options: TableOptions, out: &mut dyn Write) -> io::Result<()> {
     let listing = of.listing(options.paths);
     let (certain, others) = listing.rows.split_at(listing.certain());

@@ -1,7 +1,8 @@
-//! Which function of B is which function of A. Functions are matched by name without the compiler's suffixes, since
-//! addresses change with every build, and without the numbers of traces, which change with every run. In an image with
-//! the same build on both sides, an offset is as good as a name. Other code without names is merged, image by image:
-//! its functions can't be told apart, and where only one side has it, it may be new, gone or neither.
+//! Matches the functions of A with those of B by name. Compiler suffixes are removed, because they change
+//! from build to build, as addresses do. The numbers of traces are removed, because they change from run to
+//! run. In an image with the same build on both sides, an offset is as good as a name. Other code without
+//! names is merged, image by image, because its functions can't be distinguished. If only one side has such
+//! code, it may be new, gone or neither.
 
 use super::modules::{Images, JIT, MatchedImage, Modules};
 use crate::profile::labels::{LabelId, Labels};
@@ -20,10 +21,10 @@ pub enum Kind {
     New,
     /// Only in A.
     Gone,
-    /// All code without a name of an image that both sides have, in different builds.
+    /// All code without a name in an image that both sides have in different builds.
     Pooled,
-    /// On one side only, but possibly among the other side's code without names; or code without names of an image
-    /// (or of none) that only one side has.
+    /// On one side only, but possibly among the other side's code without names. Or: code without names in an
+    /// image (or in no image) that only one side has.
     Unmatched,
 }
 
@@ -42,16 +43,16 @@ impl Kind {
     }
 }
 
-/// One function, as both sides have it.
+/// A function of both sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Match {
-    /// Its name, as B has it where B has it.
+    /// Its name: B's if B has the function, else A's.
     pub name: String,
-    /// Its image's short name, likewise.
+    /// The short name of its image: B's if B has the function, else A's.
     pub module: String,
     /// How it was matched.
     pub kind: Kind,
-    /// It stands for no code, but for a process, a thread or a stack without frames.
+    /// Whether it stands for a process, a thread or a stack without frames rather than for code.
     pub made: bool,
 }
 
@@ -59,11 +60,11 @@ pub struct Match {
 #[derive(Debug, Default)]
 pub(super) struct Matching {
     pub functions: Vec<Match>,
-    /// By label number.
+    /// Index of the function, by label number.
     by_label: Vec<u32>,
 }
 
-/// Suffixes that compilers add: GCC's clones and cold parts, LLVM's promoted statics.
+/// Suffixes that compilers add: those of GCC's clones and cold parts, and LLVM's promoted statics.
 const SUFFIXES: [&str; 8] = [
     ".constprop.",
     ".isra.",
@@ -84,11 +85,11 @@ fn bare(name: &str) -> &str {
     }
 }
 
-/// What precedes the number of a piece of generated code: PHP has `TRACE-8$mandel$3` and `ESCAPE-8-1`, LuaJIT
+/// Prefixes of the number of a piece of JIT code: PHP has `TRACE-8$mandel$3` and `ESCAPE-8-1`, LuaJIT has
 /// `TRACE_8::mandel.lua:3`.
 const NUMBERED: [&str; 3] = ["TRACE-", "TRACE_", "ESCAPE-"];
 
-/// `name` without the number of the trace, which depends on when it was made; `None` if it has none.
+/// `name` without the number of its trace, which depends on the time of compilation; `None` if it has none.
 fn without_number(name: &str) -> Option<String> {
     let mut starts = NUMBERED.iter();
     let start = starts.find(|start| name.starts_with(**start))?;
@@ -108,13 +109,13 @@ type Sides = [BTreeSet<LabelId>; 2];
 type ByImage = BTreeMap<String, Sides>;
 
 impl Matching {
-    /// Matches labels. `shares[label]` are the parts of A's and B's samples, 0 to 1, in whose
-    /// stacks it is; `images` are those of both sides.
+    /// Matches labels. `shares[label]` are the parts of A's and B's samples, 0 to 1, with the label in their
+    /// stacks; `images` are the images of both sides.
     pub(crate) fn new(labels: &Labels, shares: &[[f64; 2]], images: &[Images; 2]) -> Self {
         let modules = Modules::new(images);
         let mut named: BTreeMap<String, ByImage> = BTreeMap::new();
         let mut pooled: BTreeMap<String, ByImage> = BTreeMap::new();
-        // By image: the shares of both sides' code without names.
+        // The shares of both sides' code without names, by image.
         let mut without_names: BTreeMap<String, [f64; 2]> = BTreeMap::new();
         for (number, sides) in shares.iter().enumerate() {
             let label = number as LabelId;
@@ -137,6 +138,7 @@ impl Matching {
             });
             let found = table.entry(name).or_default().entry(module).or_default();
             for (side, set) in found.iter_mut().enumerate() {
+                // A label without samples doesn't show that the side has the function.
                 if sides[side] > 0.0 {
                     set.insert(label);
                 }
@@ -183,17 +185,18 @@ impl Matching {
         let gone: Vec<String> = gone.map(|(module, _)| module.clone()).collect();
         let new = images.iter().filter(|(_, sides)| only(sides, 1));
         let new: Vec<String> = new.map(|(module, _)| module.clone()).collect();
+        // With several candidates, it is unknown which image the function moved to.
         let moved = gone.len() == 1 && new.len() == 1;
         for (module, sides) in &images {
             let kind = match (only(sides, 0), only(sides, 1)) {
-                // Shown with the image that it moved to.
+                // It is shown with the image that it moved to.
                 (true, _) if moved => continue,
                 (_, true) if moved => Kind::Moved,
                 (true, _) | (_, true) if is_hidden(sides, module) => Kind::Unmatched,
                 (true, _) => Kind::Gone,
                 (_, true) => Kind::New,
                 _ if names(&sides[0], labels) == names(&sides[1], labels) => Kind::Same,
-                // An offset in one build, under another file name.
+                // An offset in the same build under another file name.
                 _ if is_offset(&sides[0], labels) => Kind::Same,
                 _ => Kind::Renamed,
             };
@@ -223,7 +226,7 @@ impl Matching {
     }
 }
 
-/// What identifies a function in its image; `None` if nothing does.
+/// The name that identifies a function in its image; `None` if there is none.
 fn name_of(label: LabelId, labels: &Labels, image: Option<&MatchedImage>) -> Option<String> {
     let name = labels.name(label);
     if !labels.get(label).unknown {
@@ -238,13 +241,14 @@ fn name_of(label: LabelId, labels: &Labels, image: Option<&MatchedImage>) -> Opt
     Some(format!("{}+{offset}", image.name))
 }
 
-/// Whether a function that only one side has can be among the other side's code without names; `hidden` is the share
-/// of samples with such code of the same image in their stacks.
+/// Whether a function that only one side has may be among the other side's code without names. `hidden` is
+/// the share of samples with such code of the same image in their stacks.
 fn may_be_hidden(sides: &Sides, shares: &[[f64; 2]], hidden: [f64; 2]) -> bool {
     let side = usize::from(sides[0].is_empty());
     let own = sides[side]
         .iter()
         .map(|label| shares[*label as usize][side]);
+    // Labels of the same function may share samples, so their shares can't be added.
     let own = own.fold(0.0, f64::max);
     hidden[1 - side] > 0.0 && hidden[1 - side] >= MAY_HOLD * own
 }
@@ -278,7 +282,7 @@ mod tests {
             }
         }
 
-        /// Each side's images, `PATH=BUILD`.
+        /// The images of each side, as `PATH=BUILD`.
         fn map(mut self, a: &[&str], b: &[&str]) -> Self {
             for (images, list) in self.images.iter_mut().zip([a, b]) {
                 for (path, build) in list.iter().filter_map(|one| one.split_once('=')) {

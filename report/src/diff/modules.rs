@@ -1,28 +1,29 @@
-//! Which image of B is which image of A. Input: the paths of both sides' images, with build-ids and the program's
-//! name. Output: for each path, the image's name for both sides, and whether it is the same build.
+//! Matches the images of A with those of B. Input: the paths of both sides' images, with build-ids and the
+//! name of the program. Output: for each path, the image's name for both sides, and whether it is the same
+//! build.
 //!
-//! Images are matched by file name (a library's without its version); else by build-id; else by name without digits
-//! that are a version; else by role: the program itself, whatever its file's name. What is left belongs to one side
-//! only.
+//! Images are matched by file name (that of a library without its version); else by build-id; else by name
+//! without digits that are a version; else by role: the program itself, whatever the name of its file. Images
+//! that remain belong to one side only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The images of one side: paths, each with the build-ids that were mapped by it.
+/// The images of one side: paths, each with the build-ids that were mapped from it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Images {
     pub builds: BTreeMap<String, BTreeSet<Vec<u8>>>,
-    /// The file names of the programs that were recorded.
+    /// The file names of the recorded programs.
     pub programs: BTreeSet<String>,
 }
 
-/// An image, as both sides have it.
+/// An image of one or both sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MatchedImage {
-    /// The file's name, as B has it where B has it.
+    /// The file name: B's if B has the image, else A's.
     pub name: String,
     /// Whether both sides have it.
     pub is_found: bool,
-    /// Whether all are the same build: then an offset in it identifies a function.
+    /// Whether all its files are the same build. An offset in it then identifies a function.
     pub is_one_build: bool,
 }
 
@@ -34,7 +35,7 @@ pub(super) struct Modules {
 
 /// The name of anonymous memory.
 const ANONYMOUS: &str = "[anon]";
-/// The name of code generated at run time.
+/// The name of JIT code.
 pub(super) const JIT: &str = "[jit]";
 
 impl Modules {
@@ -49,6 +50,7 @@ impl Modules {
         }
         let build = |side: usize, name: &str, paths: &Paths| {
             let builds = builds(paths, &sides[side]);
+            // An image without a build-id, or with several builds, can't be matched by it.
             let only = builds.first().filter(|_| builds.len() == 1)?;
             (!only.is_empty() && !is_code_at_large(name)).then(|| only.clone())
         };
@@ -63,6 +65,7 @@ impl Modules {
             programs.contains(name).then_some(())
         };
         modules.join_by(&program, &mut left, sides);
+        // Last, if each side has one program left, it is the same one under another name.
         modules.join_by(
             &|_, name, _| is_program(name).then_some(()),
             &mut left,
@@ -88,7 +91,7 @@ impl Modules {
         self.by_path.get(path)
     }
 
-    /// Joins unmatched images of A and B with the same key, where each side has one.
+    /// Joins unmatched images of A and B that have the same key, if each side has exactly one.
     fn join_by<Key: Ord>(
         &mut self,
         key: &dyn Fn(usize, &str, &Paths) -> Option<Key>,
@@ -130,7 +133,7 @@ impl Modules {
 type Paths = BTreeSet<String>;
 type ByName = BTreeMap<String, Paths>;
 
-/// The paths of a side, by the name that both sides may share.
+/// The paths of a side, by the name that the other side may have, too.
 fn by_name(side: &Images) -> ByName {
     let mut names = ByName::new();
     for path in side.builds.keys() {
@@ -145,8 +148,8 @@ fn builds(paths: &Paths, side: &Images) -> BTreeSet<Vec<u8>> {
     builds.flatten().cloned().collect()
 }
 
-/// The file's name, a library's without its version; one name for all anonymous memory, and one for all code
-/// generated at run time.
+/// The file name; that of a library without its version. All anonymous memory has one name, and so has all
+/// JIT code.
 fn name_of(path: &str) -> String {
     let path = path.trim_end_matches(" (deleted)");
     let name = match path.rsplit_once('/') {
@@ -178,7 +181,7 @@ fn is_program(name: &str) -> bool {
     !name.is_empty() && !name.starts_with('[') && !name.contains(".so") && !name.ends_with(".ko")
 }
 
-/// `name` without what looks like a version: `app-v1` and `app-v2`, `libc-2.31.so`, `python3.11`.
+/// `name` without digits that look like a version: `app-v1` and `app-v2`, `libc-2.31.so`, `python3.11`.
 fn without_version(name: &str) -> String {
     let (stem, rest) = match name.find(".so") {
         Some(at) => name.split_at(at),

@@ -1,4 +1,4 @@
-//! What is compared, and what makes the comparison weaker than it looks.
+//! Describes what is compared, and warns of what makes the comparison weaker than it looks.
 
 use super::matching::Kind;
 use super::series::{Counted, Series};
@@ -9,7 +9,7 @@ use crate::text::calendar::calendar;
 use std::collections::BTreeSet;
 use uprof::cold::Metadata;
 
-/// A recording in a line: name, target, build-id, date; with `identify` also its path and the host.
+/// A recording in one line: name, target, build-id and date; with `identify`, also its path and host.
 pub(super) fn describe(recording: &Recording, identify: bool) -> String {
     let metadata = recording.metadata();
     let name = if identify {
@@ -49,7 +49,7 @@ fn build_id(recording: &Recording) -> Option<String> {
     Some(id.take(6).map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Differences between the sides other than the program.
+/// Differences between the sides that are not changes of the program.
 pub(super) fn warnings(
     sides: [&[&Recording]; 2],
     accounts: &[Account; 2],
@@ -107,7 +107,7 @@ pub(super) fn warnings(
         }
     });
     let unit = accounts[0].unit;
-    // Of calls, the rates are compared.
+    // For calls, the rates themselves are compared.
     if is_timed && unit != Unit::Calls && rate_a.max(rate_b) > 1.2 * rate_a.min(rate_b) {
         let [in_a, in_b] = [rate_a, rate_b].map(|rate| match unit {
             Unit::Samples => format!("{rate:.1}"),

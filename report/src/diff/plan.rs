@@ -1,4 +1,4 @@
-//! What to do next: how many recordings of each side would show a change of some size, judged by how much the
+//! The number of recordings of each side that would show a change of some size, judged by how much the
 //! existing runs of this program differ.
 
 use super::estimate::Estimate;
@@ -12,10 +12,10 @@ use super::student;
 pub struct Plan {
     /// The function's share of the samples.
     pub share: f64,
-    /// Its slowdown.
+    /// Its slowdown, as a part of its time.
     pub slower: f64,
-    /// Recordings on each side, as long as the existing ones, that would show it with a probability of 80 %; `None`
-    /// if more than `RECORDINGS_MAX`.
+    /// Number of recordings on each side, as long as the existing ones, that would show it with a probability
+    /// of 80 %; `None` if it is more than `RECORDINGS_MAX`.
     pub recordings: Option<usize>,
 }
 
@@ -31,9 +31,9 @@ pub(crate) const RECORDINGS_MAX: usize = 100;
 /// What the functions of this comparison have in common.
 pub(super) struct TypicalFunction {
     parts: [f64; 9],
-    /// Variance within runs, as a multiple of independent samples'.
+    /// Variance within runs, relative to that of independent samples.
     effect: f64,
-    /// Samples of A and of B.
+    /// Number of samples of A and of B.
     totals: [f64; 2],
     recordings: [f64; 2],
     leverage: f64,
@@ -58,8 +58,8 @@ impl TypicalFunction {
         }
     }
 
-    /// The change beyond the smallest reported one that these recordings would have shown with a probability of 80 %,
-    /// for a share with this leeway and this probability of a false positive.
+    /// The change, in addition to the smallest one to report, that these recordings would have shown with a
+    /// probability of 80 %. It is for a share with this leeway and this probability of a false positive.
     pub(crate) fn detectable(&self, leeway: f64, allowed: f64) -> f64 {
         let within = leeway * self.effect * (1.0 / self.totals[0] + 1.0 / self.totals[1]);
         let spread = |spread: f64| (within + (spread * leeway).powi(2) * self.leverage).sqrt();
@@ -88,7 +88,7 @@ impl TypicalFunction {
         within.next().map_or(0.0, |(_, spread)| spread)
     }
 
-    /// How many recordings would show a slowdown of 5 % of typical functions of some shares.
+    /// For some shares, the number of recordings that would show a slowdown of 5 % of a typical function.
     pub(crate) fn plans(&self, least_change: f64, allowed: impl Fn(f64) -> f64) -> Vec<Plan> {
         let plan = |share: f64| {
             let leeway = share * (1.0 - share);
@@ -100,7 +100,8 @@ impl TypicalFunction {
             let of_run = leeway * self.effect / samples + spread * leeway * leeway;
             let is_enough = |recordings: &usize| {
                 let count = *recordings as f64;
-                // What the existing runs say of all functions, and a function's own runs of it.
+                // The degrees of freedom from the existing runs of all functions, and from a function's own
+                // runs.
                 let df = 2.0 * count + 4.0;
                 let error = (2.0 * of_run / count).sqrt();
                 change >= (student::critical(allowed(leeway), df) + POWER) * error

@@ -1,14 +1,15 @@
-//! Which hypotheses are tested, and each one's part of the error rate: as large as its share can change, so that
-//! hundreds of small functions don't hide the large one. Equal parts found 8 to 68 % of simulated slowdowns of 5 % at
-//! five runs a side where these find 29 to 90 %. Optimal weights, and a bound for what callers and callees have in
-//! common, found as many at as many false alarms (docs/performance.md), and are left out.
+//! The hypotheses to test, and each one's part of the error rate. The part is proportional to how much its
+//! share can change, so that hundreds of small functions don't hide the large one. Equal parts found 8 to 68
+//! % of simulated slowdowns of 5 % at five runs a side; these find 29 to 90 %. Optimal weights, and a bound
+//! for the samples that callers and callees have in common, found as many at the same number of false alarms
+//! (docs/performance.md), so they are left out.
 
 use super::tally::Tally;
 use std::collections::HashMap;
 
 /// Questions that are tested together.
 pub(super) struct Questions {
-    /// The items of each; the first is tested, and its result is for all.
+    /// The items of each question; the first is tested, and the result applies to all.
     pub items: Vec<Vec<usize>>,
     error_rate: f64,
     /// The sum of the questions' leeways.
@@ -16,7 +17,7 @@ pub(super) struct Questions {
 }
 
 impl Questions {
-    /// Questions about `members`, whose shares can change by `leeway`, with `error_rate` for all of them together.
+    /// Questions about `members`, whose shares can change by `leeway`. They have `error_rate` together.
     pub(crate) fn new(
         tally: &Tally,
         members: &[usize],
@@ -39,8 +40,8 @@ impl Questions {
     }
 }
 
-/// The items of `members`, merged where they have the same counts everywhere: a wrapper and what it wraps are one
-/// question.
+/// The items of `members`, merged if they have the same counts everywhere: a wrapper and the function that it
+/// wraps are one question.
 fn merged(tally: &Tally, members: &[usize]) -> Vec<Vec<usize>> {
     let mut questions: Vec<Vec<usize>> = Vec::new();
     let mut numbers: HashMap<Vec<u64>, usize> = HashMap::new();
@@ -75,7 +76,7 @@ mod tests {
         let members: Vec<usize> = (0..102).collect();
         let leeway = |item: usize| if item == 0 { 0.2 } else { 0.002 };
         let questions = Questions::new(&tally, &members, &leeway, 0.05);
-        // The last two have the same counts everywhere.
+        // The last two functions have the same counts everywhere.
         assert_eq!(questions.items.len(), 101);
         assert_eq!(questions.items.last(), Some(&vec![100, 101]));
         assert!((questions.allowed(0.2, 1) - 0.025).abs() < 1e-9);

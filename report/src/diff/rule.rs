@@ -1,4 +1,4 @@
-//! `--fail-if`: a change that must not happen, such as `netfront_rx>+5%` or `any>+2%`.
+//! `--fail-if`: a change that fails the comparison, such as `netfront_rx>+5%` or `any>+2%`.
 
 use super::Diff;
 use super::calls::{CallDiff, percent};
@@ -6,14 +6,14 @@ use super::matching::Match;
 use super::series::Counted;
 use super::verdict::Change;
 
-/// A change that must not happen.
+/// A rule: a change that fails the comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rule {
     /// The function; `None` for any.
     function: Option<String>,
-    /// Whether growing fails, or shrinking.
+    /// Whether growing fails; otherwise shrinking does.
     grows: bool,
-    /// By how much: relative to A's share, or of all samples.
+    /// The size of the change, relative to A's share or to all samples.
     by: f64,
     unit: Unit,
     text: String,
@@ -21,33 +21,33 @@ pub struct Rule {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unit {
-    /// Of the function's own share in A.
+    /// Relative to the function's own share in A.
     Relative,
-    /// Of all samples.
+    /// Relative to all samples.
     Points,
 }
 
 /// The result of a rule, with its description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RuleVerdict {
-    /// No change breaks it for certain.
+    /// No change certainly breaks the rule.
     Passed(String),
-    /// A change breaks it.
+    /// A change breaks the rule.
     Broken(String),
-    /// It names a function that neither side has.
+    /// The rule names a function that neither side has.
     Missing(String),
 }
 
 /// Why a rule can't be parsed, or applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
-    /// It isn't one.
+    /// The text is not a rule.
     #[error(
         "cannot read the rule '{0}': write FUNCTION>+5% (of its share before), FUNCTION>+0.5pp (of all \
          samples), FUNCTION<-5%, or any>+2%"
     )]
     Unreadable(String),
-    /// It is about points, which calls don't have.
+    /// The rule is in points, which a comparison of calls doesn't have.
     #[error(
         "{0}: points are of shares of samples; of calls, write a part of the time per call or of the calls a \
          second, as in 'walk>+5%'"
@@ -60,7 +60,7 @@ pub enum RuleError {
 pub struct Figure {
     /// The interval, in the unit of the rule.
     interval: (f64, f64),
-    /// Whether it may break a rule.
+    /// Whether the change may break a rule.
     is_sound: bool,
     /// The change in words.
     words: String,
@@ -70,24 +70,24 @@ pub struct Figure {
 pub trait Ruled {
     /// Functions of both sides.
     fn functions(&self) -> &[Match];
-    /// The changes that a rule is about, in their order.
+    /// The changes that a rule applies to, in their order.
     ///
     /// # Errors
-    /// [`RuleError::Points`] where there are none.
+    /// [`RuleError::Points`] if the comparison has no points.
     fn figures(&self, rule: &Rule) -> Result<Vec<Figure>, RuleError>;
 }
 
 impl Rule {
-    /// Reads a rule.
+    /// Parses a rule.
     ///
     /// # Errors
-    /// [`RuleError`] if it isn't one.
+    /// [`RuleError`] if the text isn't a rule.
     pub fn parse(text: &str) -> Result<Rule, RuleError> {
         Rule::read(text).ok_or_else(|| RuleError::Unreadable(text.to_owned()))
     }
 
     fn read(text: &str) -> Option<Rule> {
-        // Names may hold `<` and `>`; a rule's sign is the last one with a sign behind it.
+        // Names may contain `<` and `>`. The comparison of a rule is the last one that a sign follows.
         let growing = text.rfind(">+").map(|at| (at, true));
         let shrinking = text.rfind("<-").map(|at| (at, false));
         let (at, grows) = growing.max(shrinking)?;
@@ -110,10 +110,11 @@ impl Rule {
         })
     }
 
-    /// The result of the rule: it is broken if a change that it is about is certainly as large as it says.
+    /// The result of the rule: it is broken if a change that it applies to is certainly at least as large as
+    /// it says.
     ///
     /// # Errors
-    /// [`RuleError::Points`] where the rule has a unit that the comparison doesn't.
+    /// [`RuleError::Points`] if the rule has a unit that the comparison doesn't.
     pub fn verdict(&self, of: &dyn Ruled) -> Result<RuleVerdict, RuleError> {
         let figures = of.figures(self)?;
         if let Some(name) = &self.function
@@ -139,7 +140,7 @@ impl Rule {
                 self.text
             )));
         }
-        // Where many functions are checked, the closest one is of no interest.
+        // If a rule applies to any function, the closest change is not worth showing.
         let judged = figures.first().filter(|_| self.function.is_some());
         let words = judged.map(|figure| format!(": {}", figure.words));
         let words = words.unwrap_or_default();
@@ -147,8 +148,8 @@ impl Rule {
     }
 }
 
-/// A function that was named beforehand is tested by itself, at the confidence asked for, with its callees if it has
-/// any; any of many must have passed the test among all of them.
+/// A function that the rule names is tested by itself, at the requested confidence, with its callees if it
+/// has any. With `any`, a function must also have passed the test among all functions.
 impl Ruled for Diff {
     fn functions(&self) -> &[Match] {
         &self.series.functions
@@ -197,7 +198,8 @@ impl Ruled for Diff {
     }
 }
 
-/// The interval of the relative change; of what is new in B, more than any share of nothing, of what is gone, all.
+/// The interval of the relative change. A function that is new in B grew by more than any rule; one that is
+/// gone shrank by all.
 fn relative(change: &Change, points: (f64, f64), confidence: f64) -> (f64, f64) {
     let interval = change.estimate.relative_interval(confidence);
     interval.unwrap_or(if change.estimate.change() >= 0.0 {
@@ -209,8 +211,8 @@ fn relative(change: &Change, points: (f64, f64), confidence: f64) -> (f64, f64) 
     })
 }
 
-/// Of a function's time per call, its own and with what it calls, and of how often it is called, none may change so:
-/// neither the whole of it nor what is apart from what most functions changed by.
+/// A rule applies to a function's self and total time per call, and to the frequency of its calls. To break
+/// it, both the whole change and the change without the common one must be large enough.
 impl Ruled for CallDiff {
     fn functions(&self) -> &[Match] {
         &self.series.functions
@@ -249,7 +251,7 @@ impl Ruled for CallDiff {
     }
 }
 
-/// A function is judged with its callees, if it has any.
+/// Which samples of a function are judged: those with its callees, if it has any.
 fn counted_of(diff: &Diff, function: u32) -> Counted {
     let items = diff.series.items.iter();
     let mut mine = items.filter(|item| item.function == function);

@@ -1,15 +1,16 @@
-//! How much runs of one program differ beyond sampling error, because of memory layout and other load on the machine.
-//! In each run, a function's time is multiplied by a random factor, which spreads by some percent. A single
-//! function's two or three runs say little of its spread. All functions together give the distribution of spreads,
-//! and a function's own runs, which of them is likely: a mixture of a few spreads, estimated by expectation
-//! maximisation (the empirical Bayes method for variances of Lu and Stephens, Bioinformatics 32, 2016, with a fixed
-//! grid). Differences explained by the runs' numbers of samples are separate (`load`).
+//! Differences between runs of one program beyond the sampling error, because of memory layout and other load
+//! on the machine. In each run, a function's time is multiplied by a random factor, which spreads by some
+//! percent. Two or three runs show little of a single function's spread. All functions together give the
+//! distribution of spreads. A function's own runs then show which spread is likely. The result is a mixture
+//! of a few spreads, estimated by expectation maximisation (the empirical Bayes method for variances of Lu
+//! and Stephens, Bioinformatics 32, 2016, with a fixed grid). Differences that the runs' numbers of samples
+//! explain are separate (`load`).
 //!
 //! Without this mixture, with the prior alone, a slowdown of 10 % is found in 2 instead of 89 % of simulated
 //! comparisons at five runs a side (docs/performance.md).
 //!
-//! The prior is [`BEFORE`]. With one recording on each side nothing else is known, and it has to be right for any
-//! program and machine, so it is wide.
+//! The prior is [`BEFORE`]. With one recording on each side nothing else is known. It then has to be right
+//! for any program and machine, so it is wide.
 
 use super::load::{Evidence, Grid, Load, Shift};
 use super::spread;
@@ -22,14 +23,15 @@ pub(super) const BEFORE: [f64; 9] = [0.6, 0.14, 0.12, 0.08, 0.035, 0.015, 0.006,
 const BEFORE_COUNTS: f64 = 1.0;
 /// The prior of slopes, for a hundred functions; from the same recordings.
 const SLOPES_BEFORE: [f64; 5] = [0.3, 0.2, 0.2, 0.2, 0.1];
-/// The most that all functions together count as, since functions that call each other aren't independent.
+/// The most functions that all functions together count as: functions that call each other aren't
+/// independent.
 const WITNESSES_MAX: f64 = 15.0;
-/// Functions with a smaller leeway (the variance of whether a sample belongs to one) say less about runs, since they
-/// have few samples.
+/// Functions with a smaller leeway (the variance of whether a sample belongs to one) show less about runs,
+/// because they have few samples.
 const TELLING: f64 = 0.02;
 const ROUNDS: usize = 30;
-/// With no more degrees of freedom than this (two recordings a side), blocks say almost nothing about slow changes
-/// within a run.
+/// Up to this many degrees of freedom (two recordings a side), differences between runs show almost nothing
+/// about slow changes within a run.
 const FEW: usize = 2;
 
 /// The differences between the runs of both sides.
@@ -45,7 +47,8 @@ pub(super) struct Runs {
     pub within: Vec<f64>,
     /// For each item, the part of the difference that the runs' numbers of samples explain.
     pub shifts: Vec<Shift>,
-    /// The variance of the difference, as a multiple of a run's: one over each side's runs.
+    /// The variance of the difference, relative to that of one run: the sum over sides of one over the number
+    /// of runs.
     pub leverage: f64,
     /// Whether differences between runs were measured.
     pub is_measured: bool,
@@ -56,12 +59,13 @@ pub(super) struct Runs {
 pub(super) struct Prior {
     /// The variance of whether a sample belongs to it.
     pub leeway: f64,
-    /// Whether it counts for the distribution of all functions.
+    /// Whether it is used to estimate the distribution of all functions.
     pub is_witness: bool,
 }
 
 impl Runs {
-    /// Compares the runs of `tally`, whose recordings have `samples` in all; shares are multiplied by `scale`.
+    /// Compares the runs of `tally`, whose recordings have `samples` in total. Shares are multiplied by
+    /// `scale`.
     pub(crate) fn of(tally: &Tally, known: &[Prior], samples: &[Vec<f64>; 2], scale: f64) -> Runs {
         let counts = [0, 1].map(|side| tally.sides[side].len());
         let weights = [0, 1].map(|side| weights(&samples[side]));
@@ -69,7 +73,7 @@ impl Runs {
         let load = Load::new(samples, &weights);
         let length = match degrees {
             0..=FEW => spread::block_length(tally),
-            // Slower changes show between the runs.
+            // Slower changes show as differences between the runs.
             _ => 1,
         };
         let mut within = Vec::with_capacity(known.len());
@@ -100,8 +104,8 @@ impl Runs {
         Runs::learned(within, &seen, known, (degrees, leverage), length, &load)
     }
 
-    /// What `seen` says of items whose differences have these variances within runs. `degrees` and `leverage` are of
-    /// the recordings: how many there are beyond one a side, and one over each side's.
+    /// What `seen` implies for items whose differences have these variances within runs. `degrees` is the
+    /// number of recordings beyond one a side; `leverage` is the sum of one over the number of each side.
     pub(super) fn learned(
         within: Vec<f64>,
         seen: &[Evidence],
@@ -253,7 +257,7 @@ mod tests {
 
     #[test]
     fn blocks_that_are_like_their_neighbours_are_joined_with_two_runs_too() {
-        // Shares that stay for six blocks, or for one, in an order that tells nothing of the next.
+        // Shares that stay the same for six blocks, or for one, in random order.
         let runs = |stays: usize| {
             let run = |number: usize| {
                 let own = |block: usize| match (block / stays * 7919 + number * 31) * 613 % 97 {
@@ -281,7 +285,7 @@ mod tests {
 
     #[test]
     fn what_all_items_show_is_believed_more_than_what_one_shows() {
-        // Ten items that are alike in all runs, and one that isn't.
+        // Ten items that are equal in all runs, and one that isn't.
         let mut odd = vec![0.2; 11];
         odd[10] = 0.23;
         let runs = of(&[vec![0.2; 11], odd.clone()], &[vec![0.2; 11], odd]);
@@ -304,7 +308,7 @@ mod tests {
         ];
         let [a, b] = samples.each_ref().map(|side| sloped(side, -0.4));
         let loaded = with_samples(&a, &b, samples.clone());
-        // The same shares in runs of which nothing is known.
+        // The same shares in runs with equal numbers of samples.
         let untold = of(&a, &b);
         assert!(spread(&loaded.chances[0]) < spread(&untold.chances[0]) / 3.0);
         assert_eq!(untold.shifts[0], Shift::default());

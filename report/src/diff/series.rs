@@ -14,12 +14,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use uprof::{State, WordMap};
 
-/// Blocks of time that a recording is divided into; they may be joined later.
+/// Number of blocks of time that a recording is divided into. Blocks may be joined later.
 pub const BLOCKS: usize = 120;
 /// Most call paths that are tested.
 const PATHS_MAX: usize = 400;
 
-/// What is counted.
+/// Which samples of an item are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Counted {
     /// Samples whose innermost frame is the function.
@@ -41,12 +41,12 @@ impl Counted {
     }
 }
 
-/// One thing whose share is compared.
+/// An item whose share is compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
-    /// What is counted.
+    /// Which samples are counted.
     pub counted: Counted,
-    /// Function, as an index; of a path, the last.
+    /// Index of the function; for a path, of its last function.
     pub function: u32,
     /// The path's node in [`Series::tree`]; [`ROOT`] for functions.
     pub node: NodeId,
@@ -59,62 +59,62 @@ pub struct Cell {
     pub block: usize,
     /// The stack, as an index into [`Series::stacks`].
     pub stack: usize,
-    /// Their number.
+    /// Number of samples.
     pub count: f64,
 }
 
 /// Samples of one recording by block of time.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Counts {
-    /// All samples, by block and stack.
+    /// Samples by block and stack.
     pub cells: Vec<Cell>,
 }
 
 /// All recordings of one side.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Side {
-    /// One for each recording.
+    /// The counts of each recording.
     pub recordings: Vec<Counts>,
 }
 
 impl Side {
-    /// All samples.
+    /// Number of all samples.
     pub fn total(&self) -> f64 {
         let cells = self.recordings.iter().flat_map(|counts| &counts.cells);
         cells.map(|cell| cell.count).sum()
     }
 }
 
-/// Everything that is compared.
+/// The counts of everything that is compared.
 #[derive(Debug, Default)]
 pub struct Series {
-    /// What is counted.
+    /// The unit of the profile.
     pub unit: Unit,
-    /// A count of 1, in the profile's unit: a sample, or a wait of mean length. Statistics depend on the number of
-    /// waits, not of nanoseconds.
+    /// A count of 1, in the profile's unit: one sample, or a wait of mean length. Statistics depend on the
+    /// number of waits, not on their nanoseconds.
     pub one: f64,
     /// Functions of both sides.
     pub functions: Vec<Match>,
-    /// Call paths of both sides; a label is an index into `functions`, counts are B's.
+    /// Call paths of both sides. A label is an index into `functions`; the counts are B's.
     pub tree: StackTree,
-    /// For each node of a sample, as it was gathered, its node in that tree.
+    /// The node in that tree of each node that was gathered with a sample.
     pub joined: WordMap<NodeId, NodeId>,
     /// Samples that end at each node of the tree: A's and B's.
     pub ends: Vec<[u64; 2]>,
-    /// What is compared.
+    /// The items that are compared.
     pub items: Vec<Item>,
-    /// For each kind of stack, the items (as indices) that its samples belong to.
+    /// For each distinct set of items, their indices. Each stack has one set.
     pub stacks: Vec<Vec<usize>>,
     /// Counts of A and of B.
     pub sides: [Side; 2],
-    /// What the recordings of both sides have beside what is compared.
+    /// Samples of each recording that are not counted.
     pub not_counted: Vec<NotCounted>,
 }
 
 /// Counts in the profile's unit, by recording, block of time and node.
 type Cells = BTreeMap<(usize, usize, NodeId), u64>;
 
-/// Counts both sides.
+/// Counts the samples of both sides.
 pub(super) fn gather(
     [a, b]: [&[&Recording]; 2],
     library: &Library,
@@ -169,7 +169,7 @@ pub(super) fn gather(
     (series, accounts, profile.warnings)
 }
 
-/// The block of a time in `window`, both in nanoseconds since the recording began.
+/// The block of a time in `window`; both are nanoseconds from the start of the recording.
 pub(super) fn block_of(since_ns: u64, window: &Range<u64>) -> usize {
     let into_ns = u128::from(since_ns.saturating_sub(window.start));
     let block = into_ns * BLOCKS as u128 / u128::from(window.end - window.start);
@@ -213,7 +213,7 @@ pub(super) fn images(side: &[&Recording]) -> Images {
     let mut images = Images::default();
     for recording in side {
         for module in recording.spaces().modules() {
-            // As the labels have it.
+            // Printable, as the paths in labels are.
             let path = crate::text::printable(&module.path).into_owned();
             let builds = images.builds.entry(path).or_default();
             builds.insert(module.build_id.clone());
@@ -237,6 +237,7 @@ fn shares(profile: &Profile, cells: &Cells, side_of: &dyn Fn(usize) -> usize) ->
     }
     let mut shares = vec![[0.0; 2]; profile.labels.len()];
     for (node, counts) in by_node {
+        // A recursive function has its label several times, but counts a sample once.
         let mut labels: Vec<u32> = profile.tree.outwards(node).collect();
         labels.sort_unstable();
         labels.dedup();
@@ -262,7 +263,7 @@ fn build(
     let side_of = |recording: usize| usize::from(recording >= sizes[0]);
     let shares = shares(profile, cells, &side_of);
     let matching = Matching::new(&profile.labels, &shares, images);
-    // The same stacks, with functions that match for labels.
+    // The same stacks, with matched functions as labels.
     let mut nodes: WordMap<NodeId, NodeId> = WordMap::default();
     for ((recording, _, node), count) in cells {
         let joined = *nodes.entry(*node).or_insert_with(|| {
@@ -286,7 +287,7 @@ fn build(
     series.joined = nodes;
 }
 
-/// What a node's samples count for.
+/// The nodes and functions that are items.
 struct Selection {
     own: WordMap<u32, usize>,
     total: WordMap<u32, usize>,
@@ -328,7 +329,7 @@ fn count_items(
     series.sides = [Side { recordings }, Side { recordings: b }];
 }
 
-/// The items that samples ending at `node` belong to.
+/// The items to which samples that end at `node` belong.
 fn items_of(series: &Series, chosen: &Selection, node: NodeId) -> Vec<usize> {
     let mut items = Vec::new();
     if node == ROOT {
@@ -351,15 +352,17 @@ fn items_of(series: &Series, chosen: &Selection, node: NodeId) -> Vec<usize> {
     items
 }
 
-/// Chooses what has enough samples on both sides together. The choice is independent of the difference, so it doesn't
-/// bias the result (independent filtering: Bourgon, Gentleman and Huber, PNAS 107, 2010).
+/// Chooses the items that have enough samples on both sides together. The choice is independent of the
+/// difference, so it doesn't bias the result (independent filtering: Bourgon, Gentleman and Huber, PNAS 107,
+/// 2010).
 fn choose(series: &mut Series, least_share: f64) -> Selection {
     let whole: u64 = series.ends.iter().flatten().sum();
-    // With fewer samples or waits nothing could be certain.
+    // With fewer samples or waits, no change could be certain.
     let least = ((whole as f64 * least_share).ceil() as u64).max((16.0 * series.one) as u64);
     let mut own: BTreeMap<u32, u64> = BTreeMap::new();
     let mut total: BTreeMap<u32, u64> = BTreeMap::new();
     let mut below: Vec<u64> = series.ends.iter().map(|ends| ends[0] + ends[1]).collect();
+    // Parents precede children, so backwards each branch is complete when it is read.
     for number in (1..below.len()).rev() {
         let node = series.tree.nodes()[number];
         let ends = series.ends[number][0] + series.ends[number][1];
@@ -393,8 +396,8 @@ fn choose(series: &mut Series, least_share: f64) -> Selection {
             .own
             .insert(function, add(Counted::Own, function, ROOT));
     }
-    // What is in every stack can't change its share, and a function that calls nothing is already tested by its own
-    // samples.
+    // The share of a function that is in every stack can't change. The total of a leaf function is already
+    // tested as its self samples.
     let varies = |count: u64| count >= least && whole - count >= least;
     for (function, count) in total.into_iter().filter(|(_, count)| varies(*count)) {
         if owned.get(&function) != Some(&count) {
@@ -417,8 +420,7 @@ fn choose(series: &mut Series, least_share: f64) -> Selection {
 }
 
 impl Series {
-    /// Whether both sides' samples of an item can be compared: none of its functions is code that could not be
-    /// matched.
+    /// Whether the samples of an item can be compared: each of its functions has been matched.
     pub(crate) fn is_matched(&self, item: &Item) -> bool {
         let is_matched = |function: u32| {
             let kind = self.functions.get(function as usize).map(|it| it.kind);

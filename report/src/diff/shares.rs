@@ -7,7 +7,7 @@ use super::plan::RECORDINGS_MAX;
 use super::verdict::{Change, DETECTABLE_AT};
 use crate::recording::unit::Unit;
 
-/// The change and B imply A and the relative change.
+/// Change and B imply A and the relative change, so these are omitted first.
 const COLUMNS: &[Column] = &[
     Column::new(CHANGE, 8),
     Column::new("interval", 17),
@@ -53,14 +53,14 @@ fn row(diff: &Diff, change: &Change) -> Row {
             cells.of.to_owned(),
         ],
         function: cells.function,
-        // In little room, only the word is shown.
+        // On a narrow screen, only the word is shown.
         short_notes: cells.notes.replace(UNMATCHED, Kind::Unmatched.name()),
         notes: cells.notes,
         sentence,
     }
 }
 
-/// What the numbers of a table mean.
+/// The meaning of the numbers in a table.
 pub(crate) fn legend(diff: &Diff) -> String {
     format!(
         "Shares of {} in percent, changes in points. Certain: false discoveries \
@@ -99,7 +99,7 @@ fn could_have_shown(diff: &Diff) -> String {
     )
 }
 
-/// How many recordings would show a slowdown.
+/// The number of recordings that would show a slowdown.
 fn what_next(diff: &Diff) -> Option<String> {
     let verdicts = &diff.verdicts;
     let plan = verdicts.plans.first()?;
@@ -143,10 +143,10 @@ pub(crate) struct Cells {
     /// Shares of A and B.
     pub(crate) shares: [String; 2],
     pub(crate) relative: String,
-    /// What is counted of the function.
+    /// Which samples of the function are counted.
     pub(crate) of: &'static str,
     pub(crate) function: String,
-    /// The image in brackets and other remarks, or nothing.
+    /// The image in brackets, and other remarks; may be empty.
     pub(crate) notes: String,
 }
 

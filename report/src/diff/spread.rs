@@ -1,24 +1,25 @@
-//! The variance of an item's share within a run: from the differences between successive blocks of time (von Neumann,
-//! Annals of Mathematical Statistics 12, 1941). So slow changes, such as the phases of a program, which are the same
-//! in each run, hardly count; random ones do. Residuals are those of a ratio's linear form (Cochran, Sampling
-//! Techniques, 1977, section 6.3). Blocks are joined until they are hardly correlated: where a program drifts, 7
-//! instead of 4 % of simulated comparisons of two runs a side alarmed without (docs/performance.md).
+//! The variance of an item's share within a run, from the differences between successive blocks of time (von
+//! Neumann, Annals of Mathematical Statistics 12, 1941). Slow changes that are the same in each run, such as
+//! the phases of a program, hardly count; random ones do. Residuals are those of a ratio's linear form
+//! (Cochran, Sampling Techniques, 1977, section 6.3). Blocks are joined until they are hardly correlated.
+//! Without that, 7 instead of 4 % of simulated comparisons of two runs a side gave a false alarm if the
+//! program drifts (docs/performance.md).
 //!
 //! Further differences between runs are estimated in `runs`.
 
 use super::series::BLOCKS;
 use super::tally::{Run, Tally};
 
-/// Lengths of blocks to try, in blocks of the series.
+/// Numbers of blocks to try to join.
 pub(super) const JOINED: [usize; 6] = [1, 2, 4, 6, 8, 12];
-/// The number of shares that determine the length: those of the largest functions.
+/// The number of shares that determine how many blocks are joined: those of the largest functions.
 pub(super) const LOOKED_AT: usize = 12;
-/// The smallest variance that is used, as a part of that of independent samples. Regular samples of parts that follow
-/// each other vary less than independent ones.
+/// The smallest variance that is used, relative to that of independent samples. Regular samples of successive
+/// parts of a program vary less than independent ones.
 pub(super) const LEAST_EFFECT: f64 = 0.3;
 
-/// The variance of an item's share of a run: of `run.count(item) / run.total()`. `independent` is what it would be
-/// with independent samples.
+/// The variance of an item's share of a run, `run.count(item) / run.total()`. `independent` is the variance
+/// that it would have if samples were independent.
 pub(super) fn within(run: &Run, item: usize, length: usize, independent: f64) -> f64 {
     let total = run.total().max(1.0);
     let share = run.count(item) / total;
@@ -33,13 +34,14 @@ pub(super) fn within(run: &Run, item: usize, length: usize, independent: f64) ->
     (variance / (total * total)).max(LEAST_EFFECT * independent)
 }
 
-/// Degrees of freedom of a recording's blocks of this length: differences of neighbours have two thirds of those of
-/// the blocks.
+/// Degrees of freedom of a recording whose blocks are joined to this length. Differences of neighbours have
+/// two thirds of the degrees of freedom of the blocks.
 pub(super) fn degrees(length: usize) -> f64 {
     2.0 / 3.0 * (BLOCKS as f64 / length as f64 - 1.0)
 }
 
-/// How many blocks to join: the smallest number at which neighbouring blocks' shares are no longer correlated.
+/// Number of blocks to join: the smallest number at which the shares of neighbouring blocks are no longer
+/// correlated.
 pub(super) fn block_length(tally: &Tally) -> usize {
     let items = tally.sides[0].first().map_or(0, |run| run.items.len());
     let mut largest: Vec<(f64, usize)> = (0..items).map(|item| (tally.share(item), item)).collect();
@@ -53,7 +55,8 @@ pub(super) fn block_length(tally: &Tally) -> usize {
             }
         }
         let mean = correlations.iter().sum::<f64>() / correlations.len().max(1) as f64;
-        // Half the standard error of one correlation of independent blocks, since many are averaged.
+        // The threshold is half the standard error of one correlation of independent blocks, because many are
+        // averaged.
         if mean < (length as f64 / BLOCKS as f64).sqrt() / 2.0 {
             return length;
         }
@@ -95,7 +98,7 @@ mod tests {
 
     #[test]
     fn phases_do_not_count_and_noise_does() {
-        // A third of the run does nothing else than the other two.
+        // One third of the run does nothing else than the other two thirds.
         let phases = run(|block| if block < BLOCKS / 3 { 80.0 } else { 20.0 });
         let noisy = run(|block| if block.is_multiple_of(2) { 50.0 } else { 30.0 });
         let [calm, loud] = [&phases, &noisy].map(|run| within(run, 0, 1, 0.0));
@@ -105,7 +108,7 @@ mod tests {
 
     #[test]
     fn the_variance_of_independent_counts_is_theirs() {
-        // Counts that differ from 50 by 5 either way, by turns of random length.
+        // Counts that differ from 50 by 5 in either direction, for random lengths of time.
         let mut state = 1u64;
         let draws: Vec<f64> = (0..BLOCKS)
             .map(|_| {

@@ -1,4 +1,4 @@
-//! The comparison as a table.
+//! The comparison as a table for a terminal.
 
 use super::listing::{CHANGE, Column, Listed, Listing, Row};
 pub(crate) use super::listing::{sides, verdict};
@@ -7,19 +7,19 @@ use crate::text::printable;
 use crate::text::screen::{Color, Screen, width};
 use std::io::{self, Write};
 
-/// What to show.
+/// Options of the table.
 #[derive(Debug, Clone, Copy)]
 pub struct TableOptions {
-    /// Most lines; 0 for all.
+    /// Most rows; 0 for all.
     pub rows: usize,
-    /// Call paths too.
+    /// Whether to list call paths.
     pub paths: bool,
-    /// The terminal.
+    /// Width and colours of the terminal.
     pub screen: Screen,
 }
 
 impl TableOptions {
-    /// Most lines, in a number.
+    /// Most rows, as a number.
     pub(crate) fn most(self) -> usize {
         match self.rows {
             0 => usize::MAX,
@@ -28,10 +28,10 @@ impl TableOptions {
     }
 }
 
-/// Writes the table: certain changes first, by the size that is certain.
+/// Writes the table: certain changes first, then by the size that is certain.
 ///
 /// # Errors
-/// What `out` returns.
+/// The errors of `out`.
 pub fn write(of: &dyn Listed, options: TableOptions, out: &mut dyn Write) -> io::Result<()> {
     let screen = options.screen;
     let listing = of.listing(options.paths);
@@ -61,7 +61,7 @@ pub fn write(of: &dyn Listed, options: TableOptions, out: &mut dyn Write) -> io:
     screen.write_prose("", &listing.legend, 0, out)
 }
 
-/// Writes what the table below rests on: the sides, warnings and advice.
+/// Writes the basis of the table below: the sides, warnings and advice.
 fn write_basis(listing: &Listing<'_>, screen: Screen, out: &mut dyn Write) -> io::Result<()> {
     for (letter, names, account) in sides(listing.names, listing.accounts) {
         for name in names {
@@ -81,13 +81,13 @@ fn write_basis(listing: &Listing<'_>, screen: Screen, out: &mut dyn Write) -> io
     Ok(())
 }
 
-/// The least width for names; with less, columns are omitted.
+/// The least width for names; if less remains, columns are omitted.
 const NAME_COLUMNS: usize = 32;
 
-/// The columns in front of functions.
+/// The columns to the left of functions.
 struct Columns {
     columns: &'static [Column],
-    /// Omitted columns have no width.
+    /// The width of each column; `None` if it is omitted.
     widths: Vec<Option<usize>>,
     screen: Screen,
 }
@@ -119,7 +119,7 @@ impl Columns {
         columns
     }
 
-    /// The column where functions begin.
+    /// The column at which functions begin.
     fn used(&self) -> usize {
         let widths = self.widths.iter().flatten();
         2 + widths.map(|width| width + 2).sum::<usize>()

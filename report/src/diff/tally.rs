@@ -1,9 +1,11 @@
-//! Samples of each item by recording and block of time, as compared: of all samples, or of those outside some items.
+//! Samples of each item by recording and block of time. The reference is either all samples, or those outside
+//! some items.
 //!
-//! Shares sum to one: where one function takes more, all others have a smaller share though they do the same work.
-//! The samples outside the functions that changed are a reference that doesn't change with them, as in the
-//! normalisation of gene counts (Robinson and Oshlack, Genome Biology 11, 2010; found by removing what changed step
-//! by step: Kadota, Nishiyama and Shimizu, Algorithms for Molecular Biology 7, 2012).
+//! Shares sum to one: if one function takes more, all others have a smaller share although they do the same
+//! work. Samples outside the functions that changed are a reference that doesn't change with them. The
+//! normalisation of gene counts uses the same idea (Robinson and Oshlack, Genome Biology 11, 2010; with
+//! changed items removed step by step: Kadota, Nishiyama and Shimizu, Algorithms for Molecular Biology 7,
+//! 2012).
 
 use super::series::{BLOCKS, Series};
 use std::collections::BTreeSet;
@@ -23,17 +25,17 @@ pub(super) struct Tally {
     pub sides: [Vec<Run>; 2],
 }
 
-/// Which samples of an item count.
+/// Which samples of an item are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// All of them.
+    /// All its samples.
     Item,
-    /// Those outside, like the reference.
+    /// Only those outside the excluded items, like the reference.
     Outside,
 }
 
 impl Tally {
-    /// Counts the samples; those in an item of `apart` don't belong to the reference.
+    /// Counts the samples. Those in an item of `apart` don't belong to the reference.
     pub(crate) fn new(series: &Series, apart: &BTreeSet<usize>, scope: Scope) -> Tally {
         let is_outside: Vec<bool> = series
             .stacks
@@ -64,12 +66,12 @@ impl Tally {
         Tally { sides }
     }
 
-    /// Samples of the reference on a side.
+    /// Number of samples of the reference on a side.
     pub(crate) fn total(&self, side: usize) -> f64 {
         self.sides[side].iter().map(Run::total).sum()
     }
 
-    /// Samples of an item on a side.
+    /// Number of samples of an item on a side.
     pub(crate) fn count(&self, side: usize, item: usize) -> f64 {
         self.sides[side].iter().map(|run| run.count(item)).sum()
     }
@@ -82,12 +84,12 @@ impl Tally {
 }
 
 impl Run {
-    /// All samples of the reference.
+    /// Number of samples of the reference.
     pub(crate) fn total(&self) -> f64 {
         self.totals.iter().sum()
     }
 
-    /// All samples of an item.
+    /// Number of samples of an item.
     pub(crate) fn count(&self, item: usize) -> f64 {
         self.items[item].iter().sum()
     }

@@ -1,18 +1,18 @@
-//! Which changes are certain: of all that were tested, those that are too large for chance. The test is not whether a
-//! share changed at all, which it always does a little between two runs, but whether it changed by more than the
-//! smallest change to report.
+//! Decides which changes are certain: those that are too large to be chance. The test is not whether a share
+//! changed at all, because it always does a little between two runs. The test is whether it changed by more
+//! than the smallest change to report.
 //!
-//! Each question has its part of the error rate (`questions`). They are accepted step by step, the most significant
-//! first, the n-th at n times its part, as in the procedure of Benjamini and Hochberg (Journal of the Royal Statistical
-//! Society B 57, 1995).
+//! Each question has its part of the error rate (`questions`). Questions are accepted step by step, the most
+//! significant first. The n-th is tested at n times its part, as in the procedure of Benjamini and Hochberg
+//! (Journal of the Royal Statistical Society B 57, 1995).
 //!
-//! Shares sum to one, so where one function grows all others shrink. So each step tests among the samples outside the
-//! changes found so far, and a change is certain if it is one among all samples and also among those outside all
-//! found changes (`tally`). What only makes room is `pushed`. A caller or callee of what changed is certain too: its
-//! time did change.
+//! Shares sum to one, so where one function grows all others shrink. Each step therefore tests shares of the
+//! samples outside the changes found so far. A change is certain if it is significant among all samples, and
+//! also among those outside all changes that were found (`tally`). An item that only makes room for others is
+//! `pushed`. A caller or callee of a changed function is certain too, because its time did change.
 //!
-//! An interval has the confidence of its item's own test, so that those of certain changes exclude zero; others may
-//! not.
+//! An interval has the confidence of its item's own test. So the intervals of certain changes exclude zero,
+//! and others may not.
 
 use super::DiffOptions;
 use super::estimate::{Estimate, Whole, variance};
@@ -29,13 +29,13 @@ pub struct Change {
     pub item: usize,
     /// Its change.
     pub estimate: Estimate,
-    /// The change is certainly larger than the smallest one to report, and not `pushed`.
+    /// Whether the change is certainly larger than the smallest one to report, and not `pushed`.
     pub certain: bool,
-    /// Its share changed only because those of other functions did.
+    /// Whether its share changed only because those of other functions did.
     pub pushed: bool,
     /// Interval of the change of the share, with the confidence below.
     pub interval: (f64, f64),
-    /// Interval of the relative change; `None` where a side has no sample.
+    /// Interval of the relative change; `None` if a side has no sample.
     pub relative: Option<(f64, f64)>,
     /// Confidence of both intervals.
     pub confidence: f64,
@@ -43,16 +43,16 @@ pub struct Change {
     pub detectable: f64,
 }
 
-/// All comparisons, certain ones first, then by the size that is certain.
+/// All comparisons: the certain ones first, then by the size that is certain.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Verdicts {
     /// One for each item.
     pub changes: Vec<Change>,
     /// Whether differences between runs were measured.
     pub runs_measured: bool,
-    /// For shares of 1 %, 10 % and 50 %: the change that these recordings could have shown.
+    /// The change that these recordings could have shown, for shares of 1 %, 10 % and 50 %.
     pub detectable: [f64; 3],
-    /// How many recordings would show a change.
+    /// The numbers of recordings that would show a change.
     pub plans: Vec<Plan>,
 }
 
@@ -122,14 +122,14 @@ fn sort(changes: &mut [Change], series: &Series) {
     });
 }
 
-/// Questions that are tested together: those about functions, or those about call paths. The many paths must not make
-/// it harder to be certain of a function.
+/// Questions that are tested together: those about functions, or those about call paths. The many paths must
+/// not make it harder to be certain of a function.
 struct Family {
     /// Items whose change is significant.
     passed: BTreeSet<usize>,
-    /// Items whose change is due to others.
+    /// Items whose change is due to other items.
     pushed: BTreeSet<usize>,
-    /// How many were found step by step.
+    /// How many steps found a change.
     steps: usize,
     questions: Questions,
 }
@@ -157,7 +157,7 @@ impl Family {
         let mut outside = Some(estimates.to_vec());
         while let Some(found) = outside.as_ref().filter(|_| apart.len() < STEPS_MAX) {
             let step = apart.len() + 1;
-            // The first item of a question is tested, and its result is for all.
+            // The first item of a question is tested, and the result applies to all its items.
             let ratio = |item: usize| {
                 let p = found[item].p.max(estimates[item].p);
                 p / allowed(self, item, step).max(f64::MIN_POSITIVE)
@@ -165,7 +165,7 @@ impl Family {
             let open = self.questions.items.iter().map(|items| items[0]);
             let open = open.filter(|item| !apart.contains(item));
             let best = open.map(|item| (ratio(item), item)).min_by(|x, y| {
-                // Of two parts of a whole, the one that grew.
+                // If two parts of a whole change, the one that grew is chosen.
                 let grew = |item: usize| estimates[item].change() > 0.0;
                 let grown = grew(y.1).cmp(&grew(x.1));
                 x.0.total_cmp(&y.0).then(grown).then(x.1.cmp(&y.1))
@@ -235,7 +235,7 @@ mod tests {
     use super::*;
     use crate::profile::tree::ROOT;
 
-    /// Functions with these samples in each of 120 blocks, give or take one.
+    /// Functions with these numbers of samples in each of 120 blocks, plus or minus one.
     fn series(a: &[&[f64]], b: &[&[f64]]) -> Series {
         let functions = a[0].len();
         let recording = |(number, counts): (usize, &&[f64])| Counts {

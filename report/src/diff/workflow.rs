@@ -6,11 +6,11 @@ use crate::text::short;
 use crate::views::workflow::{Level, SHOWN, annotate};
 use std::io::{self, Write};
 
-/// Writes a summary, then a warning for each function that certainly takes more or is called more often, and a notice
-/// for each other certain change.
+/// Writes a summary, then a warning for each function that certainly takes more time or is called more often,
+/// and a notice for each other certain change.
 ///
 /// # Errors
-/// What `out` returns.
+/// The errors of `out`.
 pub fn write(of: &dyn Listed, options: TableOptions, out: &mut dyn Write) -> io::Result<()> {
     let listing = of.listing(options.paths);
     let mut summary = vec![verdict(listing.certain())];

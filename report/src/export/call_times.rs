@@ -1,47 +1,48 @@
-//! Calls of a trace as timelines have them: a task's calls enter, callers first; their beginnings and ends leave in
-//! order of time, each end after those of the calls inside. Nothing is added that the trace doesn't have: what has no
-//! end and no calls inside is a moment. Calls without times follow one upon the other by their lengths.
+//! Calls of a trace as timelines need them. Input: the calls of a task, callers first. Output: their starts
+//! and ends in order of time; each end comes after those of the calls inside. Nothing is added that the trace
+//! doesn't have: a call without an end and without calls inside becomes a moment. Calls without times follow
+//! one another by their durations.
 
 use std::io;
 use uprof::{Span, SpanKind};
 
-/// A call, in few bytes: a trace may have tens of millions of them.
+/// A call in few bytes: a trace may have tens of millions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TimedCall {
-    /// From the start of its recording, or [`UNKNOWN`].
+    /// Start, in nanoseconds from the start of its recording, or [`UNKNOWN`].
     since_ns: u64,
-    /// Or [`UNKNOWN`].
+    /// Duration (nanoseconds), or [`UNKNOWN`].
     length_ns: u64,
-    /// Its name, by number.
+    /// Number of its name.
     pub name: u32,
-    /// Calls around it.
+    /// Number of calls around it.
     depth: u16,
-    /// What it is.
+    /// The sort of span.
     pub kind: SpanKind,
     flags: u8,
 }
 
-/// Stands for a time that isn't known.
+/// Stands for an unknown time.
 const UNKNOWN: u64 = u64::MAX;
-/// Both its beginning and its end were seen.
+/// Flag: both its start and its end are known.
 const COMPLETE: u8 = 1;
-/// A system call that told a result.
+/// Flag: a system call with a result.
 const RESULT: u8 = 2;
 
-/// Calls that are held together. One table of all would be copied each time it grows.
+/// Calls in one chunk. A single table of all calls would be copied each time it grows.
 const CHUNK: usize = 1 << 16;
 
-/// The calls of a task. They come from the last to the first, callers after what they called, and are read from the
-/// first on.
+/// The calls of a task. They are added from the last to the first, callees before their callers, and read
+/// from the first on.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TaskCalls {
     chunks: Vec<Vec<TimedCall>>,
     len: usize,
-    /// Of those calls that have one, in the order in which they came.
+    /// The results of calls that have one, in the order in which they were added.
     results: Vec<i64>,
 }
 
-/// What happens, and when: from the start of the recording.
+/// An event and its time, in nanoseconds from the start of the recording.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum CallEvent<'c> {
     Begin(Told<'c>, u64),
@@ -49,7 +50,7 @@ pub(crate) enum CallEvent<'c> {
     Moment(Told<'c>, u64),
 }
 
-/// A call, and what it returned.
+/// A call and its result.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Told<'c> {
     pub call: &'c TimedCall,
@@ -61,19 +62,19 @@ impl TimedCall {
         Some(self.since_ns).filter(|ns| *ns != UNKNOWN)
     }
 
-    /// `None` where its end was not seen.
+    /// Duration (nanoseconds); `None` if its end is missing.
     pub(crate) fn length_ns(&self) -> Option<u64> {
         Some(self.length_ns).filter(|ns| *ns != UNKNOWN)
     }
 
-    /// Whether both its beginning and its end were seen.
+    /// Whether both its start and its end are known.
     pub(crate) fn is_complete(&self) -> bool {
         self.flags & COMPLETE != 0
     }
 }
 
 impl TaskCalls {
-    /// Adds a call whose start is that from the start of its recording, and whose name is a number.
+    /// Adds a call. Its start is relative to that of its recording, and its name is a number.
     pub(crate) fn push<Who>(&mut self, call: &Span<u32, Who>) {
         let result = if call.result.is_some() { RESULT } else { 0 };
         self.results.extend(call.result);
@@ -92,22 +93,23 @@ impl TaskCalls {
         }
     }
 
-    /// How many there are.
+    /// Number of calls.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// The call at this place, callers before what they called.
+    /// The call at this index; callers precede their callees.
     fn get(&self, place: usize) -> Option<&TimedCall> {
+        // Calls were added from the last to the first.
         let at = self.len.checked_sub(place + 1)?;
         self.chunks.get(at / CHUNK)?.get(at % CHUNK)
     }
 }
 
-/// How far a call may reach into the one after it before it is cut: times of some tracers are whole microseconds, and
-/// lengths are not.
+/// How far a call may reach into the next one before it is cut (nanoseconds). Some tracers write times in
+/// whole microseconds, but durations in finer units.
 const OVERLAP_NS: u64 = 1000;
-/// Calls without a time are looked beyond for one, up to this many.
+/// Most calls without a time that are skipped to find a time.
 const LOOK_AHEAD: usize = 64;
 
 struct Open {
@@ -121,10 +123,10 @@ struct Putting<'p, 'c> {
     put: &'p mut dyn FnMut(CallEvent<'c>) -> io::Result<()>,
 }
 
-/// Puts the events of one task's calls. What never ends is left open where nothing around it ends.
+/// Puts the events of one task's calls. A call without an end is left open if no call around it ends.
 ///
 /// # Errors
-/// What `put` returns.
+/// The errors of `put`.
 pub(crate) fn put_events<'c>(
     task: &'c TaskCalls,
     put: &mut dyn FnMut(CallEvent<'c>) -> io::Result<()>,
@@ -134,6 +136,7 @@ pub(crate) fn put_events<'c>(
         now_ns: 0,
         put,
     };
+    // Results were added in the order of the calls, so they are read backwards, too.
     let mut results = task.results.iter().rev().copied();
     let mut place = 0;
     while let Some(call) = task.get(place) {
@@ -155,6 +158,7 @@ pub(crate) fn put_events<'c>(
         let end_ns = call
             .length_ns()
             .map(|length_ns| since_ns.saturating_add(length_ns));
+        // A call can't outlast the one around it.
         let around_ns = putting.open.last().and_then(|around| around.end_ns);
         putting.open.push(Open {
             depth: call.depth,
@@ -164,7 +168,7 @@ pub(crate) fn put_events<'c>(
     putting.finish()
 }
 
-/// When a call begins; of a caller that has no time, when the first one inside it does.
+/// The start of a call; for a caller without a time, the start of the first call inside it.
 fn start(task: &TaskCalls, place: usize) -> Option<u64> {
     let call = task.get(place)?;
     let mut inside = (place + 1..=place + LOOK_AHEAD)
@@ -175,7 +179,7 @@ fn start(task: &TaskCalls, place: usize) -> Option<u64> {
 }
 
 impl Putting<'_, '_> {
-    /// Ends the calls that aren't around one at this depth, which begins then.
+    /// Ends the open calls that are not around a call at `depth`, which begins at `start_ns`.
     fn close(&mut self, depth: u16, start_ns: Option<u64>) -> io::Result<()> {
         while let Some(done) = self.open.pop_if(|open| open.depth >= depth) {
             let around = self.open.iter().rev();
@@ -201,6 +205,7 @@ impl Putting<'_, '_> {
     }
 
     fn end(&mut self, at_ns: u64) -> io::Result<()> {
+        // Time never goes back, whatever the input states.
         self.now_ns = self.now_ns.max(at_ns);
         (self.put)(CallEvent::End(self.now_ns))
     }
@@ -210,7 +215,7 @@ impl Putting<'_, '_> {
 mod tests {
     use super::*;
 
-    /// `name start length depth`, with `-` for what isn't known, as events.
+    /// Formats calls, given as name, start, duration and depth (`-` if unknown), as events.
     fn events(calls: &[(u32, Option<u64>, Option<u64>, u16)]) -> String {
         let mut task = TaskCalls::default();
         for &(name, start_ns, length_ns, depth) in calls.iter().rev() {
@@ -297,7 +302,8 @@ mod tests {
             (3, Some(5_000), Some(10), 0),
             (4, Some(4_000), Some(u64::MAX - 1), 1),
         ];
-        // One reaches into the next by 900 ns, which is then later; the other by ages, and is cut.
+        // One call reaches 900 ns into the next, which is moved to its end. The other reaches much further,
+        // and is cut.
         assert_eq!(
             events(&calls),
             "1@100 )@2100 2@2100 )@6000 3@6000 4@6000 )@6000 )@6000"

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use uprof::{State, WordMap};
 
-/// Calls that get markers. A profile of more than the profiler opens with ease would take hundreds of bytes for each.
+/// Most calls that get markers. The profiler has difficulty opening more, and each takes hundreds of bytes.
 const MARKERS_MAX: usize = 1 << 20;
 
 /// Writes the file.
@@ -85,7 +85,7 @@ pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Pr
     Ok(profile)
 }
 
-/// Why so many calls get no markers, if they are too many.
+/// Why calls get no markers; `None` if they aren't too many.
 fn too_many(calls: usize) -> Option<String> {
     (calls > MARKERS_MAX).then(|| {
         format!(
@@ -95,10 +95,10 @@ fn too_many(calls: usize) -> Option<String> {
     })
 }
 
-/// Processes and threads that were added.
+/// Processes and threads that have been added.
 struct Threads {
     made: fx::Profile,
-    /// By recording and address space.
+    /// Processes, by recording and address space.
     processes: BTreeMap<(usize, u32), fx::ProcessHandle>,
     known: BTreeMap<Who, fx::ThreadHandle>,
     unit: Unit,
@@ -116,7 +116,7 @@ impl Threads {
             .processes
             .entry((who.0, task.space))
             .or_insert_with(|| made.add_process(&title(recording), task.space, start));
-        // A main thread would be shown under its process's name.
+        // The profiler would show a main thread under the name of its process.
         let thread = made.add_thread(process, task.vcpu, start, false);
         let name = task_name(recording, task, u64::MAX);
         made.set_thread_name(thread, &printable(&name));
@@ -130,7 +130,7 @@ impl Threads {
     }
 }
 
-/// Where samples are on the time axis, and how far apart.
+/// The start and period of samples on the time axis.
 #[derive(Clone, Copy)]
 struct Times {
     offset_ns: u64,
@@ -151,6 +151,7 @@ fn add_samples(
     for sample in samples {
         let mut path = Vec::new();
         let mut at = sample.node;
+        // Only the outer part of the stack that isn't known yet is added.
         while at != ROOT && !stacks.contains_key(&at) {
             path.push(at);
             at = profile.tree.nodes()[at as usize].parent;
@@ -178,8 +179,8 @@ fn add_samples(
     }
 }
 
-/// Weights in the format's unit: samples, or whole milliseconds. The fraction is carried to the next sample of the
-/// same stack, so that a stack's sum is exact to a millisecond.
+/// Weights in the format's unit: samples, or whole milliseconds. The fraction is carried over to the next
+/// sample of the same stack, so that the sum of a stack is exact to a millisecond.
 #[derive(Default)]
 struct Weights {
     left_ns: WordMap<NodeId, u64>,
@@ -198,11 +199,12 @@ impl Weights {
     }
 }
 
-/// The estimated CPU time since the thread's previous sample: the profiler draws its tracks with it, and hides a
-/// thread without any.
+/// The estimated CPU time since the thread's previous sample. The profiler draws its tracks with it, and
+/// hides a thread without any.
 fn cpu_time(sample: &Moment, before_ns: Option<u64>, period_ns: u64) -> fx::CpuDelta {
     let elapsed_ns = before_ns.map_or(period_ns, |before_ns| sample.since_ns - before_ns);
     match sample.state {
+        // After a gap in the samples, the thread may not have run all the time.
         State::Running => fx::CpuDelta::from_nanos(period_ns.min(elapsed_ns)),
         _ => fx::CpuDelta::ZERO,
     }

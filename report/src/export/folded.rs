@@ -1,6 +1,6 @@
-//! Folded stacks, one line each: frames from outermost to innermost with `;` between them, a space, and the number of
-//! samples, or microseconds of time; where a trace has no lengths at all, of calls. flamegraph.pl, inferno and
-//! speedscope read them.
+//! Folded stacks, one line each: frames from outermost to innermost with `;` between them, a space, and the
+//! number of samples, or microseconds of time. If a trace has no durations at all, it is the number of calls.
+//! flamegraph.pl, inferno and speedscope read this format.
 
 use crate::export::Request;
 use crate::profile::Profile;
@@ -15,11 +15,11 @@ use uprof::WordMap;
 /// How frames are written.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FoldedOptions {
-    /// Add `_[k]` to kernel frames and `_[i]` to inlined ones.
+    /// Whether to add `_[k]` to kernel frames and `_[i]` to inlined ones.
     pub marks: bool,
 }
 
-/// Writes the stacks that a request asks for.
+/// Writes the stacks of a request.
 pub(crate) fn write_request(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
     let mut calls: WordMap<NodeId, u64> = WordMap::default();
     let mut take = |sampled: &Sampled, _: &Profile| {
@@ -35,7 +35,7 @@ pub(crate) fn write_request(request: &Request<'_>, out: &mut dyn Write) -> io::R
     let mut profile = request.gather(request.options, each);
     let mut unit = profile.unit();
     if unit == Unit::Calls && profile.account.counted == 0 {
-        // A bare number, as of samples.
+        // A bare number of calls is written like one of samples.
         unit = Unit::Samples;
         for (node, count) in calls {
             profile.tree.add(node, count);
@@ -58,7 +58,7 @@ pub(crate) fn write_request(request: &Request<'_>, out: &mut dyn Write) -> io::R
 /// Writes all stacks, sorted.
 ///
 /// # Errors
-/// What `out` returns.
+/// The errors of `out`.
 pub fn write(profile: &Profile, options: FoldedOptions, out: &mut dyn Write) -> io::Result<()> {
     put(&lines(&profile.tree, profile, options), out)
 }
@@ -79,7 +79,7 @@ pub(crate) fn lines(tree: &StackTree, profile: &Profile, options: FoldedOptions)
     named_lines(tree, &names, |count| unit.folded(count))
 }
 
-/// As [`lines`], with the labels' names, by label number, and what is told of a count.
+/// As [`lines`], with the names of the labels, by label number; the last argument formats a count.
 pub(crate) fn named_lines(
     tree: &StackTree,
     names: &[String],
@@ -128,7 +128,7 @@ fn stack(tree: &StackTree, names: &[String], leaf: NodeId) -> String {
 
 fn frame_name(labels: &Labels, label: LabelId, options: FoldedOptions) -> String {
     let found = labels.get(label);
-    // `;` would end the frame.
+    // A `;` would end the frame.
     let mut name = labels.name(label).replace(';', ":");
     if name.is_empty() {
         name.push_str("[unnamed]");

@@ -1,4 +1,5 @@
-//! A whole profile as one JSON object, for scripts: its account, every label, every stack with its count.
+//! A whole profile as one JSON object, for scripts: its account, all labels, and all stacks with their
+//! counts.
 
 use crate::export::Request;
 use crate::profile::Profile;
@@ -51,7 +52,7 @@ pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Pr
     Ok(profile)
 }
 
-/// A recording in a few fields; its host and path only with `identify`.
+/// A recording as a few fields. Its host and path are included only with `identify`.
 pub(crate) fn about(recording: &Recording, identify: bool) -> Value {
     let metadata = recording.metadata();
     let (name, target) = if identify {

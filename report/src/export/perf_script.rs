@@ -38,7 +38,7 @@ fn put_sample(line: &mut String, recording: &Recording, sampled: &Sampled, profi
     let pid = processes::pid_at(recording, sampled.space, time_ns);
     let (seconds, micros) = (time_ns / 1_000_000_000, time_ns / 1_000 % 1_000_000);
     let event = match (sampled.unit, recording.metadata().sampling.trigger.as_str()) {
-        // perf's name of it.
+        // The event's name in perf.
         (Unit::OffCpu, _) => "offcpu-time",
         (Unit::Calls, _) => "call-time",
         (Unit::Samples, "") => "samples",

@@ -1,5 +1,5 @@
-//! Perfetto's protobuf (ui.perfetto.dev, protos/perfetto/trace/): samples as samples of threads, calls of traces as
-//! slices, both on one time axis that begins with the first recording.
+//! Perfetto's protobuf (ui.perfetto.dev, protos/perfetto/trace/): samples become samples of threads, and
+//! calls of traces become slices. Both are on one time axis that begins with the first recording.
 
 mod message;
 mod stacks;
@@ -16,9 +16,10 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 use tracks::{Thread, Tracks};
 
-/// Packets of one sequence may refer to each other's numbers.
+/// The sequence of all packets: only packets of one sequence may refer to each other's interned numbers.
 const SEQUENCE: u32 = 1;
-/// SEQ_INCREMENTAL_STATE_CLEARED and SEQ_NEEDS_INCREMENTAL_STATE: of the first packet, and of those after it.
+/// SEQ_INCREMENTAL_STATE_CLEARED and SEQ_NEEDS_INCREMENTAL_STATE: flags of the first packet, and of the
+/// others.
 const FIRST: u32 = 1;
 const LATER: u32 = 2;
 /// BUILTIN_CLOCK_REALTIME and BUILTIN_CLOCK_MONOTONIC.
@@ -28,15 +29,15 @@ const MONOTONIC: u32 = 3;
 const SLICE_BEGIN: i32 = 1;
 const SLICE_END: i32 = 2;
 const INSTANT: i32 = 3;
-/// Numbers of names of waits begin here.
+/// The first number for names of waits.
 const WAITS: u64 = 1 << 32;
-/// The field of a trace that all its packets are.
+/// Number of the only field of a trace; each packet is one element.
 const PACKET: u32 = 1;
 
 /// Writes the trace.
 ///
 /// # Errors
-/// The recordings have no clock in common, or what `out` returns.
+/// The recordings have no clock in common, or the errors of `out`.
 pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
     let timeline = Timeline::of(request.recordings).map_err(io::Error::other)?;
     let timed = request.gather_timed(false);
@@ -71,7 +72,7 @@ struct Writer<'w> {
     out: &'w mut dyn Write,
     tracks: Tracks,
     stacks: Stacks,
-    /// Names and kinds of calls that were told.
+    /// Names and categories of calls that were written.
     names: BTreeSet<u64>,
     kinds: BTreeSet<u8>,
 }
@@ -151,7 +152,7 @@ impl Writer<'_> {
                 }),
             });
         } else {
-            // Beyond all numbers of names of calls.
+            // Above all numbers of names of calls.
             let iid = WAITS + u64::from(label);
             let name_iid = Some(self.event_name(iid, profile.labels.name(label), &mut data));
             packet.track_event = Some(pb::TrackEvent {
@@ -197,6 +198,7 @@ impl Writer<'_> {
     ) {
         let text = self.timed.names.get(call.name as usize);
         let text = text.map_or("", |text| text);
+        // Interned numbers begin at 1.
         event.name_iid = Some(self.event_name(u64::from(call.name) + 1, text, data));
         let kind = call.kind.number();
         let category = u64::from(kind) + 1;
@@ -218,7 +220,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The number of an event's name, which is told once.
+    /// The number of an event's name, which is written on its first use.
     fn event_name(&mut self, iid: u64, text: &str, data: &mut pb::InternedData) -> u64 {
         if self.names.insert(iid) {
             data.event_names.push(name(iid, text));

@@ -38,14 +38,14 @@ pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Pr
     for ((recording, task, space, node), count) in counts {
         builder.sample(recording, (task, space), node, count as i64);
     }
-    // No file name and no time in the gzip header: same input, same bytes.
+    // The gzip header has no file name and no time, so that the same input gives the same bytes.
     let mut packed = GzBuilder::new().write(out, Compression::default());
     packed.write_all(&builder.made.encode_to_vec())?;
     packed.finish()?;
     Ok(profile)
 }
 
-/// Frames of one place: the function, then what was inlined into it.
+/// Frames of one address: the function, and the functions inlined into it.
 type Group = (u32, u64, bool, Vec<LabelId>);
 
 struct Builder<'a> {
@@ -104,7 +104,7 @@ impl<'a> Builder<'a> {
         self.made.time_nanos = first.and_then(|one| one.start_realtime_ns()).unwrap_or(0);
         let rate = first.map_or(0, |one| one.metadata().sampling.rate_millihertz);
         if self.profile.unit().is_time() {
-            // Weights are exact nanoseconds.
+            // Weights are exact nanoseconds, not multiples of a period.
             self.made.period_type = Some(samples);
             self.made.period = 1;
         } else if let Some(period) = 1_000_000_000_000_u64.checked_div(rate) {
@@ -119,7 +119,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The program's mapping, before all others: pprof takes the first one as the main binary.
+    /// Adds the program's mapping before all others: pprof takes the first one as the main binary.
     fn program(&mut self) {
         let recordings = self.request.recordings.iter();
         if let Some(path) = recordings.filter_map(|one| program_of(one)).next() {
@@ -173,7 +173,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The stack at `node`, innermost first, with inlined functions at their place.
+    /// The stack at `node`, innermost first, with inlined functions in the group of their address.
     fn groups(&self, node: NodeId) -> Vec<Group> {
         let mut groups = Vec::new();
         let mut inner: Vec<LabelId> = Vec::new();
@@ -186,7 +186,7 @@ impl<'a> Builder<'a> {
             }
         }
         if let Some(&last) = inner.last() {
-            // The function itself was hidden: its inlined ones replace it.
+            // The function itself is hidden, so its inlined functions replace it.
             let label = self.profile.labels.get(last);
             groups.push((label.module, label.offset, label.is_return, inner));
         }
@@ -209,10 +209,11 @@ impl<'a> Builder<'a> {
             });
         }
         let number = self.made.location.len() as u64 + 1;
+        // Numbers begin at 1; 0 means that there is no mapping.
         let mapping = mapping_id.checked_sub(1);
         let mapping = mapping.and_then(|index| self.made.mapping.get(index as usize));
         let own = offset.wrapping_add(u64::from(*is_return));
-        // Places are offsets in their file; pprof needs mapped addresses.
+        // Labels have offsets in their file, but pprof needs mapped addresses.
         let address = match mapping {
             Some(mapping) if own < mapping.memory_start => own
                 .wrapping_sub(mapping.file_offset)
@@ -238,13 +239,14 @@ impl<'a> Builder<'a> {
             self.made.function.push(pb::Function {
                 id: number,
                 name,
-                // With a system name equal to the name, pprof would demangle it, and drop what is in angle brackets.
+                // If the system name were equal to the name, pprof would demangle it and drop the text in
+                // angle brackets.
                 system_name: 0,
                 filename: file,
                 start_line: 0,
             });
         }
-        // Not all of its places may know it.
+        // Not every address in the function need have its start line.
         let function = self.made.function.get_mut(number as usize - 1);
         if let Some(function) = function.filter(|function| function.start_line == 0) {
             function.start_line = i64::from(label.start_line);
@@ -252,7 +254,7 @@ impl<'a> Builder<'a> {
         number
     }
 
-    /// The mapping of a module, where it was first seen; 0 for code of no module.
+    /// The mapping of a module at its first address; 0 for code without a module.
     fn mapping(&mut self, path: &'a str) -> u64 {
         if let Some(&number) = self.mappings.get(path) {
             return number;
@@ -297,8 +299,8 @@ fn find_region(
     Some((region, build_id))
 }
 
-/// `text` for the graphs that pprof draws with Graphviz: pprof quotes names of functions but not labels and file
-/// names, and a quotation mark in those breaks the graph.
+/// `text` for the graphs that pprof draws with Graphviz. pprof quotes names of functions but not labels and
+/// file names, so a quotation mark in those would break the graph.
 fn drawable(text: &str) -> Cow<'_, str> {
     if text.contains(['"', '\\']) {
         Cow::Owned(text.replace('"', "'").replace('\\', "_"))
@@ -307,14 +309,15 @@ fn drawable(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The path of the recorded program: from the target's name, or the image at the lowest address of the target's
-/// process. `None` if there are several, or only the kernel is known.
+/// The path of the recorded program: from the target's name, or the image at the lowest address of the
+/// target's process. `None` if there are several programs, or only the kernel is known.
 fn program_of(recording: &Recording) -> Option<&str> {
     let spaces = recording.spaces();
     let target = &recording.metadata().target;
     let mut files = Vec::new();
     for (space, region) in spaces.regions() {
         let module = &spaces.modules()[region.module as usize];
+        // Names in brackets are not files.
         if !module.path.starts_with('[') {
             files.push((space, module));
         }

@@ -25,7 +25,7 @@ pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Pr
     let head = head.to_string();
     let open = head.strip_suffix('}').unwrap_or(&head);
     write!(out, "{open},\"profiles\":[")?;
-    // Each once: a stack of a thousand frames may be that of a million samples.
+    // Each frame is written once: a stack of a thousand frames may occur in a million samples.
     let numbers = 0..profile.labels.len() as LabelId;
     let numbers: Vec<String> = numbers.map(|label| label.to_string()).collect();
     let mut separator = "\n";
@@ -79,7 +79,7 @@ fn frame(profile: &Profile, id: LabelId) -> Value {
     let labels = &profile.labels;
     let label = labels.get(id);
     let mut frame = json!({"name": labels.name(id)});
-    // speedscope shows one place only: the source file where it is known, else the image.
+    // speedscope shows only one: the source file if it is known, else the image.
     match (labels.text(label.file), labels.text(label.module)) {
         ("", "") => {}
         ("", module) => frame["file"] = module.into(),

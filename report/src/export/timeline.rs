@@ -1,26 +1,27 @@
-//! One time axis for several recordings. Recordings enter; where each begins on the axis leaves, or why nobody can
-//! know. A clock is never guessed: a recording of ours has CLOCK_MONOTONIC of the machine that recorded and pairs of
-//! it and the time of day; an imported one has what its format says (format-spec.md, section 15.2).
+//! One time axis for several recordings. Input: recordings. Output: the position of each on the axis, or why
+//! it can't be known. A clock is never guessed. A recording of uniprof has CLOCK_MONOTONIC of the machine
+//! that recorded, and pairs of it and the time of day. An imported one has the clock that its format states
+//! (format-spec.md, section 15.2).
 
 use crate::recording::{Recording, last_part};
 use std::collections::BTreeMap;
 use uprof::Task;
 use uprof::cold::TargetKind;
 
-/// Where recordings begin.
+/// The positions of recordings on the axis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timeline {
-    /// By recording, in nanoseconds from the beginning of the first one.
+    /// Start of each recording, in nanoseconds from the start of the first one.
     pub offsets_ns: Vec<u64>,
-    /// When the first one began, in nanoseconds since 1970-01-01 00:00 UTC, where that is known.
+    /// Start of the first one, in nanoseconds since 1970-01-01 00:00 UTC; `None` if it is unknown.
     pub start_realtime_ns: Option<i64>,
 }
 
-/// A line of execution, by the recording that knows it best.
+/// A thread, with the number of the recording that knows most about it.
 pub(crate) type Who = (usize, Task);
 
 impl Timeline {
-    /// Each recording from 0 on.
+    /// Each recording starts at 0, without a common axis.
     pub(crate) fn apart(recordings: &[&Recording]) -> Timeline {
         let first = recordings.first();
         Timeline {
@@ -29,10 +30,10 @@ impl Timeline {
         }
     }
 
-    /// By the clock that the recordings have in common.
+    /// Positions by the clock that the recordings have in common.
     ///
     /// # Errors
-    /// Why they have none, or that they were made at other times.
+    /// Why they have no common clock, or that they were made at different times.
     pub fn of(recordings: &[&Recording]) -> Result<Timeline, String> {
         if recordings.len() < 2 {
             return Ok(Timeline::apart(recordings));
@@ -65,7 +66,7 @@ impl Timeline {
 }
 
 struct Starts {
-    /// In nanoseconds of a clock that all have.
+    /// Start of each recording on the common clock (nanoseconds).
     at_ns: Vec<i128>,
     are_realtime: bool,
 }
@@ -78,7 +79,7 @@ fn starts(recordings: &[&Recording]) -> Result<Starts, String> {
         ));
     }
     let monotonic = |one: &Recording| i128::from(one.start_ns());
-    // What is between the time of day and the monotonic clock of the machine that recorded.
+    // The difference between the time of day and the monotonic clock of the machine that recorded.
     let bridge = recordings.iter().find_map(|one| {
         let realtime_ns = one.start_realtime_ns().filter(|_| one.is_monotonic())?;
         Some(i128::from(realtime_ns) - monotonic(one))
@@ -113,11 +114,11 @@ fn name(recording: &Recording) -> String {
     last_part(recording.name()).to_owned()
 }
 
-/// Threads that a trace has by number alone are those of the process that was recorded at the same time.
+/// Homes of threads that a trace knows only by number: the process that was recorded at the same time.
 pub(crate) struct Homes(BTreeMap<u32, Who>);
 
 impl Homes {
-    /// By the threads that processes were recorded with.
+    /// The homes, from the threads of recorded processes.
     pub(crate) fn new<'t>(
         recordings: &[&Recording],
         threads: impl Iterator<Item = &'t Who>,
@@ -128,7 +129,7 @@ impl Homes {
         Homes(known.map(|who| (who.1.vcpu, *who)).collect())
     }
 
-    /// Whose calls these are.
+    /// The thread that these calls belong to.
     pub(crate) fn of(&self, recordings: &[&Recording], who: Who) -> Who {
         let is_trace = recordings[who.0].metadata().target.kind == TargetKind::Imported;
         let known = self.0.get(&who.1.vcpu).filter(|_| is_trace);

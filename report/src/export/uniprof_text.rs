@@ -1,8 +1,8 @@
 //! The text of the original C tool, byte for byte: a heading, then for each sample its frames,
 //! innermost first, a count, and an empty line. stackcollapse.pl reads it.
 //!
-//! The count is 0 where a frame could not be read. A frame is `name+0xoffset`; at the very start of
-//! a function, and where no name is known, it is the address.
+//! The count is 0 if a frame could not be read. A frame is `name+0xoffset`. At the very start of a function,
+//! or if no name is known, it is the address.
 
 use crate::export::Request;
 use crate::profile::Profile;
@@ -17,7 +17,7 @@ use uprof::Stop;
 /// Writes the text, sample by sample.
 pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
     let mut options = request.placed();
-    // The original knows neither.
+    // The original tool has neither inlined functions nor demangled names.
     (options.inlines, options.demangle) = (false, false);
     let first = request.recordings.first();
     let id = first.map_or(0, |first| first.metadata().target.id);

@@ -1,5 +1,5 @@
-//! Writes traces: calls from a reader go in, blocks of spans come out as soon as they are full. Only names and tasks
-//! stay in memory, within limits.
+//! Writes traces. Input: calls from a reader. Output: blocks of spans, each when it is full. Only names and
+//! tasks stay in memory, within limits.
 
 use crate::import::trace::{NameId, Span, SpanSink, TaskId, TaskLabel};
 use crate::import::{ImportError, Imported, InputTrouble, TraceClock};
@@ -9,18 +9,18 @@ use std::io::{self, BufRead, Write};
 use uprof::cold::{ClockPair, End, EndReason, Metadata, TaskChange, TaskEvent};
 use uprof::{Task, Writer};
 
-/// Limit on distinct names; all further ones become one.
+/// Most distinct names; all further ones become one.
 const NAMES_MAX: usize = 1 << 18;
-/// Limit on tasks; all further ones become one.
+/// Most tasks; all further ones become one.
 const TASKS_MAX: usize = 1 << 16;
-/// Troubles reported one by one; further ones are counted.
+/// Number of errors that are kept in full; further ones are only counted.
 const TROUBLES_TOLD: usize = 10;
-/// No trace has an earlier time of day than this, which is in 2001: smaller times count from something else.
+/// Start of the earliest plausible time of day, in 2001. Smaller times are on another clock.
 const EARLIEST_REALTIME_NS: i64 = 1_000_000_000_000_000_000;
-/// The name of names and tasks beyond the limits.
+/// The name for names and tasks beyond the limits.
 const OTHERS: &str = "[others]";
 
-/// Takes calls and writes them.
+/// Receives calls and writes them.
 pub(super) struct CallImporter<'a> {
     out: Option<&'a mut dyn Write>,
     writer: Option<Writer<&'a mut dyn Write>>,
@@ -37,7 +37,7 @@ pub(super) struct CallImporter<'a> {
 }
 
 impl<'a> CallImporter<'a> {
-    /// `clock` is that of the trace's times.
+    /// `clock` is the clock of the trace's times.
     pub(super) fn new(
         out: &'a mut dyn Write,
         mut metadata: Metadata,
@@ -64,14 +64,14 @@ impl<'a> CallImporter<'a> {
         }
     }
 
-    /// Created with the first call, so that an input without calls makes no recording.
+    /// The writer is created with the first call, so that an input without calls makes no recording.
     fn writer(&mut self, now_ns: u64) -> io::Result<&mut Writer<&'a mut dyn Write>> {
         if let Some(out) = self.out.take() {
             let mut writer = Writer::create(out, self.uuid, &self.metadata, now_ns)?;
             let realtime_ns = i64::try_from(now_ns).ok();
             let realtime_ns = realtime_ns.filter(|ns| *ns >= EARLIEST_REALTIME_NS);
             if let (Some(TraceClock::Realtime), Some(realtime_ns)) = (self.clock, realtime_ns) {
-                // The recording's clock is the time of day.
+                // The clock of this recording is the time of day.
                 writer.clocks(&[ClockPair {
                     monotonic_ns: now_ns,
                     realtime_ns,
@@ -88,7 +88,7 @@ impl<'a> CallImporter<'a> {
     /// Ends the recording after `lines` lines of input.
     ///
     /// # Errors
-    /// What the output returns.
+    /// The errors of the output.
     pub(super) fn finish(mut self, lines: u64) -> Result<Imported, ImportError> {
         self.imported.lines = lines;
         let Some(mut writer) = self.writer.take() else {
@@ -104,7 +104,7 @@ impl<'a> CallImporter<'a> {
             .collect();
         writer.tasks(&named)?;
         let mut totals = vec![("troubles".to_owned(), self.imported.troubles)];
-        // A call without a beginning has no time even in a trace with times.
+        // A call without a beginning has no time even if the trace has times.
         if self.untimed == self.imported.spans {
             totals.push((SPANS_UNTIMED.to_owned(), self.untimed));
         }
@@ -133,6 +133,7 @@ impl SpanSink for CallImporter<'_> {
             };
             self.names.push(text.into_owned());
         }
+        // Further names are not stored: each gets the number of the others again.
         if self.name_ids.len() < NAMES_MAX {
             self.name_ids.insert(name.into(), id);
         }
@@ -151,6 +152,7 @@ impl SpanSink for CallImporter<'_> {
             return TaskId(TASKS_MAX as u32 - 1);
         }
         let id = TaskId(self.tasks.len() as u32);
+        // The last task stands for all further ones.
         let is_last = self.tasks.len() + 1 == TASKS_MAX;
         let name = if is_last {
             OTHERS.into()
@@ -164,6 +166,7 @@ impl SpanSink for CallImporter<'_> {
 
     fn span(&mut self, span: Span) -> Result<(), ImportError> {
         let task = self.tasks.get(span.task.0 as usize).map(|(task, _)| *task);
+        // Taken out, because the name borrows them while the writer is created.
         let names = std::mem::take(&mut self.names);
         let name = names.get(span.name.0 as usize).map_or("", |name| name);
         let whole = span.with(name, task.unwrap_or(Task { space: 0, vcpu: 0 }));
@@ -198,7 +201,7 @@ impl SpanSink for CallImporter<'_> {
     }
 }
 
-/// How well a reader understands the beginning of an input, to recognize its format.
+/// Measures how much of an input's beginning a reader can parse, to recognize the format.
 #[derive(Debug, Default)]
 pub(super) struct Probe {
     pub(super) spans: u64,
@@ -207,11 +210,11 @@ pub(super) struct Probe {
     names: u32,
 }
 
-/// A reader of calls; returns how many lines or records it read.
+/// A reader of calls. It returns the number of lines or records that it read.
 pub(super) type ReadCalls = fn(&mut dyn BufRead, &mut dyn SpanSink) -> Result<u64, ImportError>;
 
 impl Probe {
-    /// Reads the first bytes of an input, whose last line may be cut.
+    /// Reads the first bytes of an input, whose last line may be truncated.
     pub(super) fn of(head: &[u8], read: ReadCalls) -> Probe {
         let mut probe = Probe::default();
         if let Err(error) = read(&mut &head[..], &mut probe) {
@@ -221,12 +224,12 @@ impl Probe {
         probe
     }
 
-    /// Whether the reader understands most of it.
+    /// Whether the reader can parse most of the input.
     pub(super) fn fits(&self) -> bool {
         self.spans > self.troubles
     }
 
-    /// Why it doesn't fit.
+    /// Why the format doesn't fit.
     pub(super) fn reason(self) -> String {
         self.first_trouble
             .unwrap_or_else(|| "nothing is a call".to_owned())

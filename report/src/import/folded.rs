@@ -1,5 +1,5 @@
-//! Folded stacks: `main;parse;read 17`, outermost first. `_[k]` marks a kernel's frame and `_[i]` an
-//! inlined one, as our own export and stackcollapse-perf.pl do.
+//! Folded stacks: `main;parse;read 17`, outermost frame first. `_[k]` marks a frame of the kernel and `_[i]`
+//! an inlined one, as in this package's own export and in stackcollapse-perf.pl.
 
 use super::{ImportError, Importer, InputFrame, Origin};
 use std::io::BufRead;

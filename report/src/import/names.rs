@@ -1,4 +1,5 @@
-//! Made-up addresses for names: each image gets a range, each of its functions a megabyte in it.
+//! Invented addresses for names. Each image gets a range of addresses, and each of its functions gets a
+//! megabyte of it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
@@ -8,12 +9,12 @@ use uprof::{Arch, Writer};
 
 const IMAGE_BYTES: u64 = 1 << 40;
 const FUNCTION_BYTES: u64 = 1 << 20;
-/// Functions of one image; further ones share the last one's place.
+/// Most functions of one image; further ones share the address of the last one.
 const FUNCTIONS_MAX: usize = (IMAGE_BYTES / FUNCTION_BYTES) as usize - 1;
-/// Where images begin, below and above the border between programs and kernels.
+/// Start of the images, below and above the border between programs and kernels.
 const USER: u64 = 0x1000_0000_0000;
 const KERNEL: u64 = 0xffff_8000_0000_0000;
-/// Images of each half; further ones are one, under these names.
+/// Most images of each half; further ones become one, with these names.
 const IMAGES_MAX: u64 = 64;
 const OTHERS: [&str; 2] = ["[other images]", "[kernel: other images]"];
 
@@ -24,11 +25,11 @@ struct ImportedImage {
     names: Vec<String>,
 }
 
-/// All names of an import.
+/// The names of an import, with their addresses.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     images: BTreeMap<String, ImportedImage>,
-    /// Images begun in each half: programs', kernels'.
+    /// Number of images in each half: programs', then kernels'.
     begun: [u64; 2],
 }
 

@@ -1,5 +1,5 @@
-//! What `perf script` prints: a line about the sample, then its frames, innermost first, then an
-//! empty line.
+//! The output of `perf script`: for each sample a line that describes it, then its frames, innermost first,
+//! then an empty line.
 
 use super::{ImportError, Importer, InputFrame, Origin, split_offset};
 use regex::Regex;
@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use std::io::BufRead;
 use uprof::Stop;
 
-/// The name of a thread, its process and itself, perhaps its processor, and the time.
+/// Matches a thread's name, the numbers of its process and itself, an optional processor, and the time.
 const HEADING: &str =
     r"^\s*(\S.*?)\s+(\d+)(?:/(\d+))?\s+(?:\[\d+\]\s+)?(?:\S+\s+)?(\d+)\.(\d{6,9}):";
 
-/// The stack that is being read.
+/// The stack whose frames are being read.
 struct Open {
     vcpu: u32,
     time_ns: u64,
@@ -67,7 +67,7 @@ fn time_ns(seconds: &str, fraction: &str) -> u64 {
         .saturating_add(nanoseconds)
 }
 
-/// `ffffffff81000c60 asm_exc_page_fault+0x10 ([kernel.kallsyms])`.
+/// Parses `ffffffff81000c60 asm_exc_page_fault+0x10 ([kernel.kallsyms])`.
 fn frame(line: &str) -> Option<(String, String, u64)> {
     let (address, rest) = line.trim().split_once(' ')?;
     let address = u64::from_str_radix(address, 16).ok()?;

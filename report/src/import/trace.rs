@@ -1,8 +1,8 @@
-//! Traces: a log of calls goes in, spans come out. [`SpanSink`] is the interface between them: readers of formats don't
-//! depend on recordings, and the writer of a recording doesn't depend on formats.
+//! Traces. Input: a log of calls. Output: spans. [`SpanSink`] is the interface between them: readers of
+//! formats don't depend on recordings, and the writer of a recording doesn't depend on formats.
 //!
-//! A reader holds open calls only, however long its input is. A span is emitted when it ends, so that a call comes
-//! after the calls inside it; depths give the tree.
+//! A reader keeps only open calls in memory, however long its input is. A span is emitted when it ends, so a
+//! call comes after the calls inside it. Depths give the tree.
 
 mod decimal;
 mod event_line;
@@ -37,9 +37,9 @@ pub struct TaskId(pub u32);
 /// A vCPU, or a thread if the trace has threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskLabel<'a> {
-    /// The process; 0 if the trace has none.
+    /// Number of the process; 0 if the trace has none.
     pub space: u32,
-    /// The thread, or the vCPU.
+    /// Number of the thread or vCPU.
     pub number: u32,
     /// Name, in any encoding; empty if it has only numbers.
     pub name: &'a [u8],
@@ -48,10 +48,10 @@ pub struct TaskLabel<'a> {
 /// A call.
 pub type Span = uprof::Span<NameId, TaskId>;
 
-/// Receives what a reader finds. Spans of a task come in the order of their ends: a call after the calls inside
-/// it. Calls without an end come last, innermost first.
+/// Receives the spans that a reader finds. Spans of a task come in the order of their ends: a call comes
+/// after the calls inside it. Calls without an end come last, innermost first.
 pub trait SpanSink {
-    /// The number of a name; equal bytes have equal numbers. Invalid UTF-8 is replaced.
+    /// The number of a name; equal names have equal numbers. Invalid UTF-8 is replaced.
     fn name(&mut self, name: &[u8]) -> NameId;
 
     /// The number of a task; equal labels have equal numbers.
@@ -63,8 +63,8 @@ pub trait SpanSink {
     /// Writing failed.
     fn span(&mut self, span: Span) -> Result<(), ImportError>;
 
-    /// Counts an error in the input by which nothing else is lost. `line` counts from 1; for binary input it is a byte
-    /// offset.
+    /// Reports an error in the input that loses nothing else. `line` counts from 1; in binary input it is a
+    /// byte offset.
     fn trouble(&mut self, line: u64, what: &str);
 }
 
@@ -73,11 +73,11 @@ pub const DEPTHS_MAX: u16 = uprof::layout::MAX_FRAMES as u16;
 
 #[cfg(test)]
 pub(crate) mod collected {
-    //! A sink for tests of readers: all as text.
+    //! A sink for tests of readers, which keeps everything as text.
 
     use super::*;
 
-    /// What came, a line each: `name task cpu start length depth complete kind result`.
+    /// Everything that was received, one line each: `name task cpu start length depth complete kind result`.
     #[derive(Debug, Default)]
     pub(crate) struct Collected {
         pub names: Vec<Vec<u8>>,
@@ -117,8 +117,8 @@ pub(crate) mod collected {
     }
 
     impl Collected {
-        /// The spans, a line each: `task name depth length`, with `?` for a length that isn't known and `cut` behind
-        /// what isn't complete.
+        /// The spans, one line each: `task name depth length`. `?` is an unknown length, and `cut` follows an
+        /// incomplete span.
         pub(crate) fn lines(&self) -> Vec<String> {
             let line = |span: &Span| {
                 let (space, number, _) = &self.tasks[span.task.0 as usize];

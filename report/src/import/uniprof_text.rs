@@ -1,5 +1,5 @@
-//! The text of the original C tool: frames, innermost first, one a line; a line with the count ends
-//! a stack, 0 where a frame could not be read.
+//! The text of the original C tool: frames, innermost first, one a line. A line with the count ends a stack;
+//! it is 0 if a frame could not be read.
 
 use super::{ImportError, Importer, InputFrame, Origin, split_offset};
 use std::io::BufRead;
@@ -34,7 +34,7 @@ pub(super) fn read(
             stack.push(text.to_owned());
         }
     }
-    // The tool was stopped within a stack.
+    // The tool was stopped in the middle of a stack.
     importer.imported.skipped += stack.len() as u64;
     Ok(())
 }
@@ -50,7 +50,7 @@ fn found(frame: &str) -> InputFrame<'_> {
     }
 }
 
-/// `26 on 2017-07-11 09:12:44 UTC (+0000)`.
+/// Parses `26 on 2017-07-11 09:12:44 UTC (+0000)`.
 fn read_heading(heading: &str, importer: &mut Importer<'_>) {
     let mut words = heading.split(' ');
     let id = words.next().and_then(|word| word.parse::<u64>().ok());

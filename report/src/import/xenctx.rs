@@ -1,5 +1,5 @@
-//! What Xen's xenctx prints of a stack: `[<address>] name+0x27 <--` for the innermost frame, then
-//! lines that have the stack's address before it.
+//! The stacks that Xen's xenctx prints: `[<address>] name+0x27 <--` is the innermost frame. The address in
+//! the stack precedes the lines of its callers.
 
 use super::{ImportError, Importer, InputFrame, Origin, split_offset};
 use std::io::BufRead;

@@ -1,5 +1,5 @@
-//! Advice on poor profiles. Input: counts of what is in a profile. Output: a line for each thing that makes it poor,
-//! with the remedy. The same for reports and for the end of a recording.
+//! Advice on poor profiles. Input: counts of what a profile has. Output: a line for each fault that makes it
+//! poor, with the remedy. Reports and the end of a recording give the same advice.
 
 use crate::profile::Profile;
 use crate::recording::account::share;
@@ -7,20 +7,20 @@ use crate::text::printable;
 use std::collections::BTreeMap;
 use uprof::{State, Stop};
 
-/// Most stack bytes that perf events give of a process.
+/// Most stack bytes of a process that perf events can copy.
 const KERNEL_STACK_BYTES: u32 = 65_528;
-/// The fewest samples that give advice.
+/// The fewest samples that advice is based on.
 const LEAST: u64 = 20;
 
-/// What is known of a profile, in samples. All but `waiting` and `paused` are part of `counted`.
+/// Counts of a profile, in samples. All but `waiting` and `paused` are part of `counted`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// Counted samples.
     pub counted: u64,
     /// Incomplete stacks that end after one or two frames.
     pub shallow: u64,
-    /// Incomplete stacks, those included; without those that changed while they were read, which no change to the
-    /// guest's code can help.
+    /// Incomplete stacks, including the shallow ones. Stacks that changed while they were read are not
+    /// included, because no change to the guest's code can help them.
     pub cut: u64,
     /// Stacks that end where the recorded stack bytes end.
     pub window_ends: u64,
@@ -30,20 +30,20 @@ pub(crate) struct Counts {
     pub unnamed_in: BTreeMap<String, u64>,
     /// Stacks that changed while they were read.
     pub moved: u64,
-    /// A warning already says which names are missing, and what to do.
+    /// Whether a warning already says which names are missing and what to do.
     pub explains_unnamed: bool,
-    /// Samples not counted because the vCPU or thread wasn't running.
+    /// Samples that don't count because the vCPU or thread wasn't running.
     pub waiting: u64,
-    /// Those of them that found the guest paused by someone else.
+    /// Those of them that found the guest paused by another program.
     pub paused: u64,
-    /// The guest's function with the most own samples, and their number.
+    /// The guest's function with the most self samples, and their number.
     pub most: Option<(String, u64)>,
-    /// Requested stack bytes.
+    /// Stack bytes that were requested for each sample.
     pub stack_bytes: u32,
 }
 
 impl Counts {
-    /// The signs of a profile with `stack_bytes` for each sample; of guests if `is_guest`.
+    /// Counts of a profile with `stack_bytes` for each sample; `is_guest` if the targets are guests.
     pub(crate) fn of(profile: &Profile, is_guest: bool, stack_bytes: u32) -> Counts {
         let Profile {
             account, labels, ..
@@ -79,7 +79,7 @@ impl Counts {
         counts
     }
 
-    /// Adds the numbers of `more`.
+    /// Adds the counts of `more`.
     pub(crate) fn add(&mut self, more: &Counts) {
         self.counted += more.counted;
         self.shallow += more.shallow;
@@ -95,7 +95,7 @@ impl Counts {
     }
 }
 
-/// What to do, the most important first.
+/// Advice, the most important first.
 pub(crate) fn advice(counts: &Counts) -> Vec<String> {
     let stacks = short(counts).or_else(|| window(counts));
     [idle(counts), unnamed(counts), stacks]
@@ -104,7 +104,7 @@ pub(crate) fn advice(counts: &Counts) -> Vec<String> {
         .collect()
 }
 
-/// Whether `part` is more than `percent` of `whole`, if that has enough samples.
+/// Whether `part` is more than `percent` of `whole`, provided that this has enough samples.
 fn exceeds(part: u64, whole: u64, percent: u64) -> bool {
     whole >= LEAST && u128::from(part) * 100 > u128::from(whole) * u128::from(percent)
 }
@@ -154,7 +154,7 @@ fn unnamed(counts: &Counts) -> Option<String> {
     })
 }
 
-/// If most stacks end at once, or are incomplete.
+/// Advice if most stacks have one or two frames, or are incomplete.
 fn short(counts: &Counts) -> Option<String> {
     if exceeds(counts.moved, counts.counted, 50) {
         let share = share(counts.moved, counts.counted);
@@ -162,6 +162,7 @@ fn short(counts: &Counts) -> Option<String> {
             "most stacks ({share}) changed while they were read, and say little: record without --no-pause"
         ));
     }
+    // Stacks that end with the recorded bytes have advice of their own.
     let others = counts.cut.saturating_sub(counts.window_ends);
     let (part, how) = if exceeds(counts.shallow, counts.counted, 50) {
         (counts.shallow, "after one or two frames")
@@ -180,7 +181,7 @@ fn short(counts: &Counts) -> Option<String> {
     Some(format!("most stacks ({share}) end {how}: {remedy}"))
 }
 
-/// If more than 1 % of stacks end where the recorded bytes end.
+/// Advice if more than 1 % of stacks end where the recorded bytes end.
 fn window(counts: &Counts) -> Option<String> {
     let remedy = match counts.stack_bytes {
         bytes if !has_stacks(bytes) => {
@@ -203,8 +204,8 @@ fn window(counts: &Counts) -> Option<String> {
         .then(|| format!("{share} of the stacks end where the recorded stack bytes do: {remedy}"))
 }
 
-/// Whether the requested stack bytes are for unwinding whole stacks, rather than for the callers of functions without
-/// a frame pointer.
+/// Whether the requested stack bytes are enough to unwind whole stacks, not only to find the callers of
+/// functions without a frame pointer.
 fn has_stacks(stack_bytes: u32) -> bool {
     stack_bytes >= 1024
 }

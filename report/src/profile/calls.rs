@@ -1,58 +1,58 @@
-//! What a trace says of its functions, and samples can't: how often each was called, how long that took, and which call
-//! was the longest. Counted while calls are gathered, label by label.
+//! What a trace shows of its functions and samples can't: how often each was called, how long its calls took,
+//! and which call was the longest. It is counted label by label while calls are gathered.
 
 use crate::profile::labels::LabelId;
 use std::collections::BTreeMap;
 use uprof::{Durations, Task};
 
-/// A line of execution of one of several recordings.
+/// A task, with the number of its recording.
 pub type TaskOf = (usize, Task);
 
 /// Calls, by function.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Calls {
-    /// By label.
+    /// Calls of each function.
     pub functions: BTreeMap<LabelId, FunctionCalls>,
-    /// What calls took themselves, in nanoseconds, by vCPU or thread and label.
+    /// Self time of calls (nanoseconds), by vCPU or thread and label.
     pub tasks: BTreeMap<TaskOf, BTreeMap<LabelId, u64>>,
 }
 
 /// Calls of a function.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FunctionCalls {
-    /// All of them.
+    /// Number of calls.
     pub count: u64,
-    /// Those whose end is missing, and whose length is not known.
+    /// Number of calls whose end is missing; their duration is unknown.
     pub without_end: u64,
-    /// Those whose beginning is missing.
+    /// Number of calls whose beginning is missing.
     pub without_beginning: u64,
-    /// System calls that failed.
+    /// Number of system calls that failed.
     pub errors: u64,
-    /// What they took themselves, in nanoseconds.
+    /// Self time (nanoseconds).
     pub own_ns: u64,
-    /// What they took with all that they called; of a function within itself the outermost call alone.
+    /// Total time with all callees (nanoseconds). If a function calls itself, only its outermost call counts.
     pub total_ns: u64,
-    /// How long each took.
+    /// Durations of the calls.
     pub lengths: Durations,
     /// The longest one.
     pub longest: Option<PlacedCall>,
 }
 
-/// A call, and where it is.
+/// A call, and its position in the recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlacedCall {
-    /// How long it took, in nanoseconds.
+    /// Duration (nanoseconds).
     pub length_ns: u64,
-    /// Which of the recording's calls it is, in the order of their ends, from 1.
+    /// Number of the call in the recording, in the order of ends, from 1.
     pub number: u64,
-    /// When it began, in nanoseconds from the start of the recording, where that is known.
+    /// Start, in nanoseconds from the start of the recording; `None` if it is unknown.
     pub since_ns: Option<u64>,
-    /// Whose it is.
+    /// The task that made the call.
     pub task: TaskOf,
 }
 
 impl PlacedCall {
-    /// Whether it is shown before `other`: it took longer, or as long, and came earlier.
+    /// Whether it is listed before `other`: it took longer, or as long and came earlier.
     pub(crate) fn is_before(&self, other: &PlacedCall) -> bool {
         let key = |call: &PlacedCall| (std::cmp::Reverse(call.length_ns), call.task.0, call.number);
         key(self) < key(other)
@@ -60,7 +60,7 @@ impl PlacedCall {
 }
 
 impl FunctionCalls {
-    /// Adds a call. `outermost`: no call of the same function is around it.
+    /// Adds a call. `outermost` is set if no call of the same function is around it.
     pub(crate) fn add(&mut self, placed: Option<PlacedCall>, own_ns: u64, outermost: bool) {
         self.count += 1;
         let Some(placed) = placed else {

@@ -1,4 +1,4 @@
-//! Which samples count, and which of their frames are shown.
+//! Selects the samples that count, and the frames that are shown.
 
 use crate::recording::Recording;
 use crate::recording::processes;
@@ -11,9 +11,9 @@ use uprof::{Row, State, Task};
 /// The user's filters; the default counts all running samples.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
-    /// Not before this time, in nanoseconds from the start of the recording.
+    /// Only samples at or after this time, in nanoseconds from the start of the recording.
     pub from_ns: Option<u64>,
-    /// Not at or after this time, in nanoseconds from the start of the recording.
+    /// Only samples before this time, in nanoseconds from the start of the recording.
     pub to_ns: Option<u64>,
     /// Only these vCPUs or thread ids; empty for all.
     pub vcpus: BTreeSet<u32>,
@@ -25,15 +25,15 @@ pub struct Filter {
     pub process: Option<Regex>,
     /// The unit to count; `None` for samples, or time if no samples count.
     pub unit: Option<Unit>,
-    /// States that count; empty for running only where samples are counted, else for all.
+    /// States that count. If empty, only running samples count, or all waits and calls.
     pub states: BTreeSet<State>,
-    /// No waits shorter than this, in nanoseconds; for a row of several waits, their mean.
+    /// Only waits that are at least this long (nanoseconds); for a row of several waits, their mean counts.
     pub min_wait_ns: Option<u64>,
-    /// No waits longer than this.
+    /// Only waits that are at most this long (nanoseconds).
     pub max_wait_ns: Option<u64>,
     /// Only stacks that have a frame whose name matches.
     pub focus: Option<Regex>,
-    /// No stack that has a frame whose name matches.
+    /// Only stacks without a frame whose name matches.
     pub ignore: Option<Regex>,
     /// Frames whose name matches are left out of their stacks.
     pub hide: Option<Regex>,
@@ -49,7 +49,7 @@ pub(crate) enum Verdict {
 }
 
 impl Filter {
-    /// Whether a row counts, by its unit, time, vCPU, thread and state, and its weight.
+    /// Whether a row counts, according to its unit, time, vCPU, thread and state; and its weight.
     pub(crate) fn verdict(&self, recording: &Recording, row: &Row<'_>) -> Verdict {
         let unit = self.unit.unwrap_or_default();
         if Unit::of(row) != unit {
@@ -75,12 +75,13 @@ impl Filter {
         }
     }
 
-    /// Whether a process of this number counts.
+    /// Whether a process with this number counts.
     pub(crate) fn has_pid(&self, pid: impl FnOnce() -> Option<u32>) -> bool {
         self.pids.is_empty() || pid().is_some_and(|pid| self.pids.contains(&pid))
     }
 
-    /// Whether a task counts at a time, by its vCPU, thread and the process of its space.
+    /// Whether a task counts at a time, according to its vCPU, its thread and the process of its address
+    /// space.
     pub(crate) fn has_task(
         &self,
         recording: &Recording,
@@ -96,7 +97,7 @@ impl Filter {
                 .is_none_or(|wanted| thread().is_some_and(|name| wanted.is_match(name)))
     }
 
-    /// Whether a moment is in the selected time; `None` is one that isn't known.
+    /// Whether a time is in the selected range; `None` is an unknown time.
     pub(crate) fn has_time(&self, since_ns: Option<u64>) -> bool {
         let inside = |since_ns| {
             since_ns >= self.from_ns.unwrap_or(0) && self.to_ns.is_none_or(|to_ns| since_ns < to_ns)
@@ -104,7 +105,7 @@ impl Filter {
         since_ns.map_or(self.from_ns.is_none() && self.to_ns.is_none(), inside)
     }
 
-    /// A row's weight in the selected time; of a wait, the part in it.
+    /// A row's weight in the selected time. For a wait, only the part in that time counts.
     fn weigh(&self, since_ns: u64, row: &Row<'_>) -> Option<Weight> {
         let whole = Unit::weigh(row);
         let from_ns = self.from_ns.unwrap_or(0);
@@ -116,6 +117,7 @@ impl Filter {
         let length = self.min_wait_ns.unwrap_or(0)..=self.max_wait_ns.unwrap_or(u64::MAX);
         let end_ns = since_ns.saturating_add(whole.amount);
         let inside_ns = end_ns.min(to_ns).saturating_sub(since_ns.max(from_ns));
+        // A wait of no length counts, although no part of it can be in the selected time.
         (length.contains(&mean_ns) && (inside_ns > 0 || whole.amount == 0)).then_some(Weight {
             amount: inside_ns,
             count: whole.count,

@@ -1,21 +1,21 @@
-//! How frames were found: for each node of a stack tree all ways in which its frame was.
+//! How frames were found. A node of a stack tree stands for many frames, so each node keeps all the ways.
 
 use crate::profile::tree::NodeId;
 use uprof::Found;
 
-/// Of each node, a bit for each number of a [`Found`].
+/// For each node, a set of [`Found`]: one bit for each of its numbers.
 #[derive(Debug, Default)]
 pub(crate) struct FoundBy {
     bits: Vec<u8>,
 }
 
 impl FoundBy {
-    /// The frame of `node` was found so.
+    /// Notes that a frame of `node` was found this way.
     pub(crate) fn add(&mut self, node: NodeId, found: Found) {
         self.add_bits(node, 1 << found.number());
     }
 
-    /// The frame of `node` was found in all of these ways.
+    /// Notes that frames of `node` were found in all of these ways.
     pub(crate) fn add_bits(&mut self, node: NodeId, bits: u8) {
         let at = node as usize;
         if self.bits.len() <= at {
@@ -24,7 +24,7 @@ impl FoundBy {
         self.bits[at] |= bits;
     }
 
-    /// The bits of a node; none where nobody says how its frame was found.
+    /// The bits of a node; zero if it is unknown how its frames were found.
     pub(crate) fn bits(&self, node: NodeId) -> u8 {
         self.bits.get(node as usize).copied().unwrap_or(0)
     }

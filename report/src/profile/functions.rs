@@ -1,5 +1,5 @@
-//! Functions by samples or time. Input: a profile. Output: the rows to show, with their names. All formats of the
-//! table are written from them.
+//! Functions by samples or time. Input: a profile. Output: the rows to show, with their names. All forms of
+//! the table are written from these rows.
 
 use crate::profile::Profile;
 use crate::profile::labels::LabelId;
@@ -7,14 +7,14 @@ use crate::recording::account::share;
 use crate::text::screen::{Notes, Screen};
 use std::collections::HashMap;
 
-/// What to show.
+/// Options of the table.
 #[derive(Debug, Clone, Copy)]
 pub struct TopOptions {
-    /// Most lines; 0 for all.
+    /// Most rows; 0 for all.
     pub rows: usize,
-    /// Least share of the samples, 0 to 1, that a function must have in its stacks.
+    /// Least share of the samples, 0 to 1, of stacks with the function.
     pub least_share: f64,
-    /// The terminal.
+    /// Width and colours of the terminal.
     pub screen: Screen,
 }
 
@@ -33,15 +33,16 @@ impl Default for TopOptions {
 pub struct TopRow {
     /// The function.
     pub label: LabelId,
-    /// Samples with it as the innermost frame.
+    /// Self: samples with it as the innermost frame.
     pub own: u64,
-    /// Samples with it in their stack.
+    /// Total: samples with it in their stack.
     pub total: u64,
-    /// Off CPU: how much of its own time may be other functions', whose waits were recorded with its stack.
+    /// Off-CPU: the part of its self time that may belong to other functions, whose waits were recorded with
+    /// its stack.
     pub pooled: u64,
 }
 
-/// All functions, most own samples first, then most in all, then by name.
+/// All functions, ordered by most self samples, then by most total samples, then by name.
 pub fn rows(profile: &Profile) -> Vec<TopRow> {
     let counts = profile.tree.by_label(&profile.labels);
     let mut pooled: HashMap<LabelId, u64> = HashMap::new();
@@ -81,7 +82,7 @@ pub(crate) fn shown(profile: &Profile, options: TopOptions) -> (usize, Vec<TopRo
     (count, shown.collect())
 }
 
-/// A row's name: its function and image, after `used` columns.
+/// The name of a row: its function and image, to follow `used` columns.
 pub(crate) fn named(profile: &Profile, row: &TopRow, screen: Screen, used: usize) -> String {
     let labels = &profile.labels;
     let mark = if labels.get(row.label).inlined {

@@ -1,5 +1,5 @@
-//! Labels: the names of frames in a view, each kept once. Names come from guests and images, which may be hostile:
-//! this file removes all control characters.
+//! Labels: the names of frames in a view, each stored once. Names come from guests and images, which may be
+//! hostile. So this module removes all control characters.
 
 use crate::text::printable;
 use std::collections::HashMap;
@@ -10,32 +10,33 @@ pub type LabelId = u32;
 /// Number of a text in a [`Labels`] table; 0 is the empty text.
 pub type TextId = u32;
 
-/// A frame's label, in the detail that the view needs.
+/// A frame's label, with as much detail as the view needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Label {
-    /// Function, or what is shown instead.
+    /// Function, or the text that is shown in its place.
     pub name: TextId,
     /// Path of the image; empty if unknown.
     pub module: TextId,
-    /// Source file; empty if unknown or not asked for.
+    /// Source file; empty if unknown or not requested.
     pub file: TextId,
-    /// Line in it, from 1; 0 if unknown or not asked for.
+    /// Line in the file, from 1; 0 if unknown or not requested.
     pub line: u32,
-    /// Line on which the function is declared, from 1; 0 if unknown or not asked for.
+    /// Line on which the function is declared, from 1; 0 if unknown or not requested.
     pub start_line: u32,
-    /// Offset in the image's file, or address without an image; 0 unless asked for.
+    /// Offset in the image's file, or address without an image; 0 unless requested.
     pub offset: u64,
-    /// Bytes of the frame's own address from the start of its function; 0 unless asked for.
+    /// Bytes from the start of the function to the frame's own address; 0 unless requested.
     pub into_bytes: u64,
-    /// The frame's own address is one more than `offset` says; `false` unless asked for.
+    /// Whether the frame's own address is one higher than `offset`; `false` unless requested.
     pub is_return: bool,
-    /// Of the kernel's half of the address space.
+    /// Whether it is in the kernel's half of the address space.
     pub kernel: bool,
-    /// Inlined into the frame before it.
+    /// Whether it is inlined into the frame before it.
     pub inlined: bool,
-    /// There is no symbol: the name is module and offset.
+    /// Whether there is no symbol, so that the name is module and offset.
     pub unknown: bool,
-    /// It stands for no code, but for a process, a thread or a stack without frames: no filter asks for it.
+    /// Whether it stands for a process, a thread or a stack without frames rather than for code. No filter
+    /// matches it.
     pub made: bool,
 }
 
@@ -56,7 +57,7 @@ impl Labels {
         labels
     }
 
-    /// The number of `text`, made printable.
+    /// The number of `text`, which is made printable first.
     pub(crate) fn text_id(&mut self, text: &str) -> TextId {
         if text.is_empty() && !self.texts.is_empty() {
             return 0;
@@ -101,13 +102,14 @@ impl Labels {
         self.text(self.get(id).name)
     }
 
-    /// The last part of the path of a label's module.
+    /// The last component of the path of a label's module.
     pub(crate) fn module_name(&self, id: LabelId) -> &str {
         let path = self.text(self.get(id).module);
         path.rsplit_once('/').map_or(path, |(_, name)| name)
     }
 
-    /// The module of a label, to follow a name: ` [libc.so.6]`, or nothing if it is unknown or part of the name.
+    /// The module of a label, to follow its name: ` [libc.so.6]`. Empty if the module is unknown or part of
+    /// the name.
     pub fn module_suffix(&self, id: LabelId) -> String {
         match self.module_name(id).trim_matches(['[', ']']) {
             "" => String::new(),

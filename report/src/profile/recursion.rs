@@ -11,7 +11,7 @@ const ROUND_MAX: usize = 8;
 /// A tree without recursion.
 #[derive(Debug)]
 pub(crate) struct Folded {
-    /// The same samples.
+    /// The tree of the same samples.
     pub tree: StackTree,
     /// For each node of the old tree, its new number.
     pub places: Vec<NodeId>,
@@ -22,13 +22,13 @@ pub(crate) struct Folded {
 /// Recursion that begins at a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Rounds {
-    /// Functions in a cycle; 0 where nothing was collapsed.
+    /// Number of functions in a cycle; 0 if nothing was collapsed.
     pub functions: usize,
-    /// The most cycles of a stack.
+    /// The most cycles in one stack.
     pub most: u32,
 }
 
-/// `tree` as a view needs it: inverted, without recursion, or both.
+/// The `tree` as a view needs it: inverted, without recursion, or both.
 pub(crate) fn shown(tree: &StackTree, reverse: bool, fold: bool) -> Cow<'_, StackTree> {
     let turned = if reverse {
         Cow::Owned(tree.reversed())
@@ -50,7 +50,7 @@ pub(crate) fn folded(tree: &StackTree) -> Folded {
         places: vec![ROOT; count],
         rounds: Vec::new(),
     };
-    // For each node of the old tree, how many cycles of a recursion end there.
+    // For each node of the old tree, the number of cycles of a recursion that end there.
     let mut ended = vec![1_u32; count];
     // Callers precede callees.
     for (number, node) in tree.nodes().iter().enumerate().skip(1) {
@@ -59,7 +59,7 @@ pub(crate) fn folded(tree: &StackTree) -> Folded {
             None => folded.tree.child(at, node.label),
             Some(functions) => {
                 let end = up(&folded.tree, at, functions - 1);
-                // The previous cycle ended at the nearest caller with the same place.
+                // The previous cycle ended at the nearest caller that became the same node.
                 let mut before = node.parent;
                 while folded.places[before as usize] != end {
                     before = tree.nodes()[before as usize].parent;
@@ -104,7 +104,7 @@ fn round(tree: &StackTree, at: NodeId, label: LabelId) -> Option<usize> {
     (1..=known / 2).find(is_round)
 }
 
-/// The node `calls` further out.
+/// The node that is `calls` callers further out.
 fn up(tree: &StackTree, node: NodeId, calls: usize) -> NodeId {
     (0..calls).fold(node, |at, _| tree.nodes()[at as usize].parent)
 }

@@ -1,5 +1,5 @@
-//! A profile with frames in less detail: stacks that are the same in it are one. From instructions to functions, for
-//! views that stand beside one that needs instructions.
+//! A profile whose frames have less detail: stacks that become equal are merged. It reduces instructions to
+//! functions, for views that are shown beside one that needs instructions.
 
 use crate::profile::Profile;
 use crate::profile::found_by::FoundBy;
@@ -7,20 +7,20 @@ use crate::profile::labels::{Label, LabelId, Labels, TextId};
 use crate::profile::tree::{NodeId, ROOT, StackTree};
 use std::collections::HashMap;
 
-/// Stacks with fewer labels, in the order in which the profile has them.
+/// Stacks with fewer labels, in the order of the profile.
 #[derive(Debug)]
 pub struct Reduced {
-    /// The labels that are left.
+    /// The reduced labels.
     pub(crate) labels: Labels,
     /// Their stacks, without counts.
     pub(crate) tree: StackTree,
-    /// How their frames were found.
+    /// How the frames of these stacks were found.
     pub(crate) found: FoundBy,
-    /// By the number of a label of the profile.
+    /// The reduced label of each label of the profile.
     label_of: Vec<LabelId>,
-    /// By the number of a text of the profile.
+    /// The text here of each text of the profile, if it is used.
     text_of: Vec<Option<TextId>>,
-    /// By the number of a node of the profile.
+    /// The node here of each node of the profile.
     node_of: Vec<NodeId>,
 }
 
@@ -38,7 +38,8 @@ impl Default for Reduced {
 }
 
 impl Reduced {
-    /// Takes what a profile has gathered since; `told` says as what a label is told, in the profile's own texts.
+    /// Adds the stacks that the profile has gathered since the last call. `told` reduces a label, whose texts
+    /// are the profile's.
     pub(crate) fn extend(&mut self, profile: &Profile, told: impl Fn(LabelId) -> Label) {
         let labels = &profile.labels;
         for id in self.label_of.len()..labels.len() {
@@ -65,17 +66,17 @@ impl Reduced {
         }
     }
 
-    /// Takes what a profile has gathered since, as functions.
+    /// Adds the stacks that the profile has gathered since the last call, reduced to functions.
     pub fn extend_by_function(&mut self, profile: &Profile) {
         self.extend(profile, |id| function(profile.labels.get(id)));
     }
 
-    /// The stack of a node of the profile.
+    /// The node here of a node of the profile.
     pub fn node(&self, node: NodeId) -> NodeId {
         self.node_of.get(node as usize).copied().unwrap_or(ROOT)
     }
 
-    /// Takes how the frames of the profile's stacks were found.
+    /// Copies how the frames of the profile's stacks were found.
     pub(crate) fn take_found(&mut self, profile: &Profile) {
         for (node, here) in self.node_of.iter().enumerate() {
             let bits = profile.found.bits(node as NodeId);
@@ -83,7 +84,7 @@ impl Reduced {
         }
     }
 
-    /// The profile in this detail. What a profile has beside its stacks goes over from `profile`.
+    /// The profile in this detail. The account and everything else beside the stacks is moved from `profile`.
     pub fn into_profile(mut self, profile: &mut Profile) -> Profile {
         self.take_found(profile);
         for (number, node) in profile.tree.nodes().iter().enumerate() {
@@ -107,7 +108,7 @@ impl Reduced {
     }
 }
 
-/// A label as that of its function.
+/// Reduces a label to that of its function.
 pub(crate) fn function(label: Label) -> Label {
     Label {
         file: 0,
@@ -148,7 +149,7 @@ mod tests {
         let second = profile.tree.child(outer, other);
         profile.tree.add(second, 4);
         profile.found.add(second, uprof::Found::FramePointer);
-        // What came later goes where it belongs.
+        // Stacks that were gathered later are merged with the earlier ones.
         reduced.extend_by_function(&profile);
         assert_eq!(reduced.node(first), reduced.node(second));
         let node = reduced.node(first);

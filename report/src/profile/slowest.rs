@@ -1,5 +1,5 @@
-//! The slowest calls of a trace, each with what it called: calls come in, callers first; a few are kept. A call within
-//! one that is kept is part of that one's tree and no entry of its own.
+//! The slowest calls of a trace, each with the tree of its callees. Input: calls, callers first. Output: the
+//! few slowest. A call within one that is kept is part of its tree, and not an entry of its own.
 
 use crate::profile::calls::PlacedCall;
 use crate::profile::labels::LabelId;
@@ -7,34 +7,34 @@ use crate::profile::tree::{NodeId, ROOT, StackTree};
 use std::collections::BTreeMap;
 use uprof::Task;
 
-/// Paths in the tree of a call; calls beyond them count with their caller.
+/// Most paths in the tree of a call; further calls count with their caller.
 const NODES_MAX: usize = 4096;
 
 /// A slow call.
 #[derive(Debug, Clone)]
 pub struct SlowCall {
-    /// Where it is.
+    /// Position of the call.
     pub placed: PlacedCall,
-    /// What was called.
+    /// Label of the called function.
     pub label: LabelId,
-    /// What it and the calls in it took themselves, in nanoseconds.
+    /// Self times (nanoseconds) of this call and of the calls in it.
     pub tree: StackTree,
-    /// How many calls each node is.
+    /// Number of calls of each node.
     pub counts: Vec<u64>,
 }
 
-/// Finds them.
+/// Finds the slowest calls.
 #[derive(Debug, Default)]
 pub(crate) struct Slowest {
     most: usize,
-    /// Slowest first.
+    /// The calls found so far, slowest first.
     found: Vec<SlowCall>,
-    /// Those that may become one, whose calls are being looked at.
+    /// For each task, a call that may become an entry and whose callees are being visited.
     open: BTreeMap<Task, SlowCall>,
 }
 
 impl Slowest {
-    /// At most so many.
+    /// Keeps at most `most` calls.
     pub(crate) fn new(most: usize) -> Self {
         Slowest {
             most,
@@ -42,8 +42,9 @@ impl Slowest {
         }
     }
 
-    /// A call whose caller is `caller` in the tree of an open one, if there is one. Its place there, if it is in one;
-    /// `wanted`: where it is and what it is called, if it may be an entry of its own.
+    /// Enters a call. `caller` is the node of its caller in the tree of an open call, if there is one.
+    /// `wanted` is the position and label of a call that may be an entry of its own. Returns the node of the
+    /// call, if it is in a tree.
     pub(crate) fn enter(
         &mut self,
         task: Task,
@@ -80,7 +81,7 @@ impl Slowest {
         Some(node)
     }
 
-    /// The same call, after all that it called.
+    /// Leaves the same call, after all its callees.
     pub(crate) fn leave(&mut self, task: Task, node: Option<NodeId>, number: u64, own_ns: u64) {
         let (Some(node), Some(slow)) = (node, self.open.get_mut(&task)) else {
             return;
@@ -99,7 +100,7 @@ impl Slowest {
         self.found.truncate(self.most);
     }
 
-    /// Those that were found, slowest first.
+    /// The calls that were found, slowest first.
     pub(crate) fn into_found(self) -> Vec<SlowCall> {
         self.found
     }
@@ -134,7 +135,7 @@ mod tests {
     fn paths_of_a_slow_call() {
         let mut slowest = Slowest::new(1);
         let root = slowest.enter(TASK, 0, None, placed(9, 100));
-        // As many functions within it as have a path of their own, and one more, which counts as its caller.
+        // The tree takes one function less than this loop adds. The last one counts with its caller.
         for label in 1..NODES_MAX as u32 {
             let node = slowest.enter(TASK, label, root, None);
             assert_eq!(node == root, label == NODES_MAX as u32 - 1);

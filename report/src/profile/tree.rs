@@ -1,5 +1,5 @@
-//! The stack tree: every path of labels from an outermost frame inwards, each once, with the samples that end there.
-//! Parents precede children.
+//! The stack tree: every path of labels from an outermost frame inwards, each stored once, with the count of
+//! samples that end there. Parents precede children.
 
 use crate::profile::labels::{LabelId, Labels};
 use uprof::WordMap;
@@ -9,18 +9,18 @@ pub type NodeId = u32;
 /// The node above all outermost frames.
 pub const ROOT: NodeId = 0;
 
-/// One path.
+/// One path of labels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Node {
     /// The caller's path; its own number for the root.
     pub parent: NodeId,
-    /// The frame.
+    /// The label of its innermost frame.
     pub label: LabelId,
-    /// The count that ends here, in the profile's unit: samples, or nanoseconds.
+    /// The weight of the stacks that end here, in the profile's unit: samples, or nanoseconds.
     pub count: u64,
 }
 
-/// Paths with counts.
+/// All paths, with their counts.
 #[derive(Debug, Clone)]
 pub struct StackTree {
     nodes: Vec<Node>,
@@ -68,7 +68,7 @@ impl StackTree {
         &self.nodes
     }
 
-    /// Labels from `node` outwards.
+    /// Labels from `node` outwards to the outermost frame.
     pub fn outwards(&self, node: NodeId) -> impl Iterator<Item = LabelId> + '_ {
         let mut at = node;
         std::iter::from_fn(move || {
@@ -83,8 +83,9 @@ impl StackTree {
         self.sums(self.nodes.iter().map(|node| node.count).collect())
     }
 
-    /// For each node, the sum of `counts`, which has one for each node, at and below it.
+    /// For each node, the sum of `counts` at and below it; `counts` has one element for each node.
     pub(crate) fn sums(&self, counts: Vec<u64>) -> Vec<u64> {
+        // Parents precede children, so one pass backwards sums every branch.
         let mut totals = counts;
         for (number, node) in self.nodes.iter().enumerate().skip(1).rev() {
             totals[node.parent as usize] += totals[number];
@@ -92,7 +93,7 @@ impl StackTree {
         totals
     }
 
-    /// Children of each node, most samples first, then by name.
+    /// Children of each node, those with the most samples first, then by name.
     pub(crate) fn sorted_children(&self, totals: &[u64], labels: &Labels) -> Vec<Vec<NodeId>> {
         let mut children = vec![Vec::new(); self.nodes.len()];
         for (number, node) in self.nodes.iter().enumerate().skip(1) {
@@ -140,7 +141,7 @@ impl StackTree {
                 continue;
             };
             count.0 += node.count;
-            // A recursive function counts each sample once: at its outermost frame.
+            // A recursive function counts each sample only once, at its outermost frame.
             let again = self.outwards(node.parent).any(|label| label == node.label);
             if !again {
                 count.1 += totals[number];

@@ -1,4 +1,4 @@
-//! The account of a report: how many samples there were, which of them count, and everything that was lost, late or
+//! The account of a report: the number of samples, those that count, and those that were lost, late or
 //! truncated. Every view shows it, so that no picture looks better than its data.
 
 use crate::recording::Recording;
@@ -9,95 +9,96 @@ use uprof::cold::{Loss, LossReason, SLOWED_CALLS, SLOWED_CALLS_WHY, TargetKind};
 use uprof::due::{LATE_NS, are_many_late, is_loss};
 use uprof::{Due, State, Stop};
 
-/// Counts of samples, or their times, and of what is missing. What counts is in the account's unit; what doesn't is
-/// in samples, or waits.
+/// Numbers of samples, or their times, and of what is missing. What counts is in the account's unit; what is
+/// left out is in samples or waits.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Account {
-    /// What is counted.
+    /// The unit of what counts.
     pub unit: Unit,
-    /// Samples read from the file.
+    /// Number of samples that were read from the file.
     pub read: u64,
     /// The total that the view shows, in its unit: samples, or nanoseconds.
     pub counted: u64,
-    /// The same by state, with the number of samples or waits.
+    /// The total by state, with the number of samples or waits.
     pub counted_rows: BTreeMap<State, Weight>,
-    /// The recordings' counts in other units.
+    /// Number of samples, waits or calls of the recordings in other units.
     pub other_units: BTreeMap<Unit, u64>,
-    /// Samples left out because of time, vCPU or thread.
+    /// Number of samples left out because of time, vCPU or thread.
     pub outside: u64,
-    /// Samples left out because of their state, by state.
+    /// Number of samples left out because of their state, by state.
     pub by_state: BTreeMap<State, u64>,
-    /// Counted calls of a trace whose end is missing.
+    /// Number of counted calls of a trace whose end is missing.
     pub unended: u64,
-    /// Samples left out by `--focus` and `--ignore`.
+    /// Number of samples left out by `--focus` and `--ignore`.
     pub unfocused: u64,
-    /// Counted samples with a truncated stack, by reason.
+    /// Number of counted samples with a truncated stack, by reason.
     pub cut: BTreeMap<Stop, u64>,
-    /// Counted samples taken more than [`LATE_NS`] after their deadline.
+    /// Number of counted samples that were taken more than [`LATE_NS`] after their deadline.
     pub late: u64,
-    /// Counted samples without any frame.
+    /// Number of counted samples without any frame.
     pub empty: u64,
-    /// Images used in spite of a different build-id.
+    /// Number of images that are used despite a different build-id.
     pub forced: u64,
-    /// Counted samples with an incomplete stack of one or two frames.
+    /// Number of counted samples with an incomplete stack of one or two frames.
     pub shallow: u64,
-    /// Counted samples whose innermost function's caller may be missing.
+    /// Number of counted samples that may lack the caller of their innermost function.
     pub lacking: u64,
-    /// Samples of blocks that can't be decoded.
+    /// Number of samples in blocks that can't be decoded.
     pub undecoded: u64,
-    /// Samples that the recorder could not keep, by reason.
+    /// Number of samples that the recorder lost, by reason.
     pub lost: BTreeMap<LossReason, u64>,
-    /// Samples lost with damaged parts of the file.
+    /// Number of samples lost with damaged parts of the file.
     pub damaged: u64,
-    /// Stretches of damage.
+    /// Number of damaged ranges.
     pub damages: u64,
-    /// Time off CPU that was recorded with the stack of a later wait, so that it may be other functions'.
+    /// Off-CPU time that was recorded with the stack of a later wait, so that it may belong to other
+    /// functions.
     pub pooled: u64,
-    /// Why calls took longer than the guest's own work, in recordings of which that is known.
+    /// Why calls took longer than the guest's own work, if that is known of a recording.
     pub slowed_calls: Option<&'static str>,
-    /// How often guests were reset while they were recorded.
+    /// Number of resets of guests during recording.
     pub resets: u64,
-    /// The recording has no end record: the recorder was killed, or the file was truncated.
+    /// Number of recordings without an end record: the recorder was killed, or the file was truncated.
     pub unfinished: u64,
-    /// Waits that began before the recording, and threads that only waited, or only ran, throughout it: their time is
-    /// not known.
+    /// Number of waits that began before the recording, and of threads that only waited, or only ran,
+    /// throughout it. Their off-CPU time is unknown.
     pub untold: [u64; 2],
-    /// CPU time by samples, in nanoseconds, of recordings in which it is less than what was counted.
+    /// CPU time according to samples (nanoseconds), of recordings for which it is less than the counted time.
     pub sampled_ns: u64,
-    /// CPU time of those by the count of the kernel or hypervisor.
+    /// CPU time of the same recordings as the kernel or hypervisor counted it (nanoseconds).
     pub counted_ns: u64,
-    /// Who counted it.
+    /// Name of the counter: the kernel or the hypervisor.
     pub counter: Option<&'static str>,
     /// Total duration of the recordings, in seconds.
     pub seconds: f64,
-    /// The duration of some recordings is unknown.
+    /// Whether the duration of some recordings is unknown.
     pub untimed: bool,
-    /// Sampling deadlines in them.
+    /// Number of sampling deadlines in the recordings.
     pub deadlines: f64,
 }
 
-/// The recorder's name of [`Account::untold`] at the end of a recording.
+/// The recorder's names for [`Account::untold`] in the end record.
 const UNTOLD: [&str; 2] = [
     "waits_begun_before_and_left_out",
     "threads_that_never_switched",
 ];
 
-/// The recorder's name of [`Account::resets`].
+/// The recorder's name for [`Account::resets`].
 const RESETS: &str = "resets";
 
-/// Whether a stack with this stop lacks outer frames.
+/// Whether a stack that ended for this reason lacks outer frames.
 pub(crate) fn is_cut(stop: Stop) -> bool {
     !matches!(stop, Stop::Complete | Stop::NotWalked | Stop::Unsaid)
 }
 
-/// Whether a stack with this stop, in a target of `kind`, is incomplete and ends after one or two frames. `kernel`
-/// says for each frame whether it is the kernel's.
+/// Whether a stack that ended for this reason, in a target of `kind`, is incomplete and has only one or two
+/// frames. `kernel` yields for each frame whether it is the kernel's.
 pub(crate) fn is_shallow(stop: Stop, kind: TargetKind, kernel: impl Iterator<Item = bool>) -> bool {
-    // A stack that changed while it was read says nothing about the code.
+    // A stack that changed while it was read shows nothing about how the code was compiled.
     if matches!(stop, Stop::Complete | Stop::NotWalked | Stop::Moved) {
         return false;
     }
-    // The kernel's frames of a process's stack say nothing about the process.
+    // The kernel's frames show nothing about how the process was compiled.
     let counts = |is_kernel: &bool| kind != TargetKind::Process || !is_kernel;
     let frames = kernel.filter(counts).take(3).count();
     (1..=2).contains(&frames)
@@ -112,7 +113,7 @@ impl Account {
         }
     }
 
-    /// Adds what is known of a whole recording.
+    /// Adds the losses, gaps and totals of a whole recording.
     pub fn add_recording(&mut self, recording: &Recording) {
         self.add_losses(recording.losses());
         let damages = recording.damages();
@@ -137,7 +138,8 @@ impl Account {
             let found = totals.iter().find(|(name, _)| name == wanted);
             *sum = sum.saturating_add(found.map_or(0, |(_, count)| *count));
         }
-        // The kernel's count of processes that ended may be lost, so more samples than that is not a gap.
+        // The kernel's count for processes that ended may be lost, so that there are more samples than it
+        // accounts for. That is not a gap.
         let due = processes::due(recording).filter(Due::has_gap);
         if let Some(due) = due.filter(|due| due.sampled_ns() < due.counted_ns) {
             self.sampled_ns = self.sampled_ns.saturating_add(due.sampled_ns());
@@ -148,7 +150,7 @@ impl Account {
 
     /// Adds another account to this one.
     pub(crate) fn add(&mut self, other: &Account) {
-        // By name: the compiler asks about a new field.
+        // All fields are named, so that the compiler reports a new one that isn't added here.
         let Account {
             unit: _,
             read,
@@ -221,7 +223,7 @@ impl Account {
         add_map(&mut self.by_state, left_out);
     }
 
-    /// The same without samples that are left out because of their state: those are not missing.
+    /// The same account without the samples that are left out because of their state: they are not missing.
     pub(crate) fn without_states(&self) -> Account {
         Account {
             by_state: BTreeMap::new(),
@@ -229,29 +231,29 @@ impl Account {
         }
     }
 
-    /// Adds what is wrong with calls that are shown beside these samples.
+    /// Adds the faults of calls that are shown beside these samples.
     pub(crate) fn add_beside(&mut self, calls: &Account) {
         self.other_units.remove(&Unit::Calls);
         self.undecoded += calls.undecoded;
         self.unended += calls.unended;
     }
 
-    /// How many samples, waits or calls count, however long they are.
+    /// The number of samples, waits or calls that count, whatever their duration.
     pub fn counted_samples(&self) -> u64 {
         let counts = self.counted_rows.values().map(|rows| rows.count);
         counts.fold(0, u64::saturating_add)
     }
 
-    /// Whether samples are missing, which gives exit status 1. A few missed deadlines don't.
+    /// Whether samples are missing, which makes the exit status 1. A few missed deadlines don't.
     pub fn is_incomplete(&self) -> bool {
-        // Names and mappings aren't samples.
+        // Lost events are names and mappings, not samples.
         let samples = |reason| reason != LossReason::EventsLost;
         let mut lost = self.lost.iter().filter(|(reason, _)| samples(**reason));
         let lost = lost.any(|(reason, count)| is_loss(*reason, *count, self.deadlines));
         lost || self.damages > 0 || self.undecoded > 0 || self.unfinished > 0
     }
 
-    /// One line for each thing worth knowing; the first gives the samples counted.
+    /// One line for each fact worth reporting; the first line states how many samples count.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = vec![self.counted_line()];
         for (unit, amount) in self.other_units.iter().filter(|(_, amount)| **amount > 0) {
@@ -376,12 +378,12 @@ impl Account {
         lines
     }
 
-    /// Whether what is left out in this state are samples of idle vCPUs.
+    /// Whether the samples left out in this state are those of idle vCPUs.
     fn is_idle(&self, state: State) -> bool {
         state == State::Blocked && self.unit == Unit::Samples
     }
 
-    /// How many samples are left out because nothing ran.
+    /// The number of samples left out because nothing ran.
     fn idle_line(&self) -> Option<String> {
         let left_out = |(state, count): (&State, &u64)| self.is_idle(*state).then_some(*count);
         let idle: u64 = self.by_state.iter().filter_map(left_out).sum();
@@ -393,7 +395,8 @@ impl Account {
         (idle > 0).then(line)
     }
 
-    /// The same in one line for a picture, of at most `letters_max`; what doesn't fit is counted.
+    /// The account in one line of at most `letters_max` letters, for a picture. Facts that don't fit are
+    /// counted.
     pub fn short_line(&self, letters_max: usize) -> String {
         let lines = self.lines();
         let mut line = lines[0].clone();
@@ -426,7 +429,7 @@ impl Account {
         }
     }
 
-    /// Time of how many calls, in how long a recording.
+    /// The time and number of calls, and the duration of the recordings.
     fn calls_line(&self) -> String {
         let calls = self.counted_samples();
         let mut line = format!("{} of {calls} calls", self.unit.phrase(self.counted));
@@ -445,7 +448,7 @@ impl Account {
         }
     }
 
-    /// Time, number of waits, their states, and the recordings' duration.
+    /// The time and number of waits, their states, and the duration of the recordings.
     fn time_line(&self) -> String {
         let waits = self.counted_rows.values().map(|rows| rows.count);
         let waits = waits.fold(0, u64::saturating_add);
@@ -548,7 +551,7 @@ mod tests {
             "{:?}",
             account.lines()
         );
-        // A hundredth moves no share by more than a point.
+        // One sample in a hundred changes no share by more than a percentage point.
         let few = |late| Account {
             counted: 200,
             late,

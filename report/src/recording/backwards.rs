@@ -1,49 +1,50 @@
-//! The calls of a trace, from the last to the first: blocks of spans go in, calls come out, callers before what they
-//! called. A file has them in the order of their ends (format-spec.md, section 15.2), so that a stack for each task is
-//! all there is to keep. What a call took itself is known when all that it called has come.
+//! The calls of a trace, from the last to the first. Input: blocks of spans. Output: calls, each caller
+//! before its callees. A file has calls in the order of their ends (format-spec.md, section 15.2), so that it
+//! is enough to keep one stack for each task. The self time of a call is known once all its callees have been
+//! visited.
 
 use crate::recording::{Recording, SpanBlockPlace};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use uprof::{SpanBlock, SpanRow, Task};
 
-/// Blocks that are in memory at one time.
+/// Number of blocks that are in memory at the same time.
 const BATCH: usize = 8;
 
-/// Looks at calls.
+/// A visitor of calls.
 pub(crate) trait Visit {
-    /// What is kept of a call while those that it called are looked at.
+    /// What the visitor keeps of a call while its callees are visited.
     type Kept;
 
-    /// A call, whose caller was looked at before.
+    /// Enters a call, after its caller.
     fn enter(&mut self, call: &Call<'_>, caller: Option<&Self::Kept>) -> Self::Kept;
 
-    /// The same call, after all that it called. `own_ns`: what it took itself, where that is known.
+    /// Leaves the same call, after all its callees. `own_ns` is its self time, if that is known.
     fn leave(&mut self, kept: Self::Kept, own_ns: Option<u64>);
 }
 
-/// A call where it stands.
+/// A call and its position in the recording.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Call<'b> {
-    /// What is told of it.
+    /// Its row: times, task and result.
     pub row: SpanRow,
     /// Its block, which has its name.
     pub block: &'b SpanBlock,
     /// Offset of the block: names of one block have the same numbers.
     pub block_offset: u64,
-    /// Which of the recording's calls it is, in the order of the file, from 1.
+    /// Number of the call in the recording, in the order of the file, from 1.
     pub number: u64,
 }
 
 struct Open<K> {
     depth: u16,
     length_ns: Option<u64>,
-    /// What those that it called took.
+    /// Total time of its callees so far (nanoseconds).
     calls_ns: u64,
     kept: K,
 }
 
-/// Looks at all calls of `recording`, and says what of them can't be read: how many calls at least, and why.
+/// Visits all calls of `recording`. Returns how many calls at least can't be read, and why.
 pub(crate) fn walk<V: Visit>(recording: &Recording, visit: &mut V) -> (u64, Vec<String>) {
     let (mut lost, mut faults) = (0, Vec::new());
     let mut open: BTreeMap<Task, Vec<Open<V::Kept>>> = BTreeMap::new();
@@ -65,10 +66,13 @@ pub(crate) fn walk<V: Visit>(recording: &Recording, visit: &mut V) -> (u64, Vec<
             faults.extend(fault);
             let before = block.before().unwrap_or(0);
             let end = before.saturating_add(rows.len() as u64);
+            // Each block states the number of calls before it, so a gap between two blocks shows how many
+            // are missing.
             lost += after.map_or(0, |after: u64| after.saturating_sub(end));
             after = Some(before);
             for (index, row) in rows.into_iter().enumerate().rev() {
                 let stack = open.entry(row.task).or_default();
+                // Backwards, a call that is not deeper comes after all callees of the open one.
                 while let Some(done) = stack.pop_if(|open| open.depth >= row.depth) {
                     close(done, visit);
                 }
@@ -91,6 +95,7 @@ pub(crate) fn walk<V: Visit>(recording: &Recording, visit: &mut V) -> (u64, Vec<
             }
         }
     }
+    // The calls before the first block that could be read.
     lost += after.unwrap_or(0);
     for stack in open.into_values() {
         stack.into_iter().rev().for_each(|done| close(done, visit));

@@ -1,30 +1,30 @@
-//! What could not be read of a recording. Input: ranges of damage. Output: counts and descriptions.
+//! The parts of a recording that could not be read. Input: damaged ranges. Output: counts and descriptions.
 
 use uprof::{Damage, DamageKind};
 
-/// The time of a damaged range, in the recording's clock.
+/// The time around a damaged range, on the recording's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gap {
-    /// The end of what is sound before it; `None` where nothing is.
+    /// The end of the last sound block before it (nanoseconds); `None` if there is none.
     pub from_ns: Option<u64>,
-    /// The start of what is sound behind it; `None` where nothing is.
+    /// The start of the first sound block after it (nanoseconds); `None` if there is none.
     pub to_ns: Option<u64>,
 }
 
-/// What could not be read of a file.
+/// The parts of a file that could not be read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Damages {
     /// Descriptions of damaged ranges, at most 20.
     pub stretches: Vec<String>,
-    /// The number of damaged ranges.
+    /// Number of damaged ranges.
     pub count: u64,
-    /// Samples known to be lost with them.
+    /// Number of samples known to be lost with them.
     pub samples: u64,
-    /// Damaged ranges with an unknown number of samples.
+    /// Number of damaged ranges with an unknown number of samples.
     pub uncounted: u64,
-    /// Optional blocks of types that this version doesn't know.
+    /// Number of optional blocks of types that this version doesn't know.
     pub unknown_blocks: u64,
-    /// When the first of them were, as far as sound blocks around them tell.
+    /// The times of the first damaged ranges, as far as the sound blocks around them show.
     pub gaps: Vec<Gap>,
     /// Descriptions of blocks with correct checksums that can't be decoded.
     pub undecodable: Vec<String>,
@@ -48,7 +48,7 @@ impl Damages {
         }
     }
 
-    /// Adds a description of a fault of the file.
+    /// The first description of a fault of the file; `None` if there is no fault.
     pub(crate) fn first(&self) -> Option<String> {
         if self.is_none() {
             None

@@ -1,17 +1,17 @@
-//! Address spaces of a guest (format-spec.md, sections 5.7 and 6.7). Input: the recorder's records of them. Output:
-//! the space of a sample, and the spaces' names.
+//! Address spaces of a guest (format-spec.md, sections 5.7 and 6.7). Input: the recorder's records of them.
+//! Output: the address space of a sample, and the names of address spaces.
 //!
-//! A guest with a single address space, such as a unikernel, has none to distinguish: everything belongs to the space
-//! of its tasks.
+//! A guest with a single address space, such as a unikernel, needs no such records: every sample belongs to
+//! the address space of its task.
 
 use std::collections::{BTreeMap, BTreeSet};
 use uprof::cold::{AddressSpace, SpaceChange, SpaceEvent, space_of_root};
 use uprof::{Row, Task};
 
-/// The spaces of one recording.
+/// The address spaces of one recording.
 #[derive(Debug, Default)]
 pub(crate) struct GuestSpaces {
-    /// By number: roots and names.
+    /// Root and names of each address space, by number.
     spaces: BTreeMap<u32, Space>,
     are_several: bool,
 }
@@ -19,7 +19,7 @@ pub(crate) struct GuestSpaces {
 #[derive(Debug, Default)]
 struct Space {
     root: u64,
-    /// The guest's own space, which its tasks have.
+    /// The address space of the guest's boot, which its tasks have.
     life: u32,
     names: Vec<(u64, Process)>,
 }
@@ -27,14 +27,14 @@ struct Space {
 /// A process of the guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Process {
-    /// The guest's number for it.
+    /// Its number in the guest.
     pub pid: u32,
-    /// Its name.
+    /// Its name in the guest.
     pub name: String,
 }
 
 impl GuestSpaces {
-    /// Sorts the events of a recording of a guest with fewer lives than `lives_max`.
+    /// Sorts the events of a recording of a guest with fewer boots than `lives_max`.
     pub(crate) fn new(mut events: Vec<SpaceEvent>, lives_max: u32) -> Self {
         events.sort_by_key(|event| event.time_ns);
         let mut found = GuestSpaces::default();
@@ -53,18 +53,18 @@ impl GuestSpaces {
         found
     }
 
-    /// Whether a life of the guest has more than one.
+    /// Whether a boot of the guest has more than one address space.
     pub(crate) fn are_several(&self) -> bool {
         self.are_several
     }
 
-    /// Their numbers, with their lives.
+    /// The numbers of the address spaces, with their boots.
     pub(crate) fn lives(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         let spaces = self.spaces.iter();
         spaces.map(|(number, space)| (*number, space.life))
     }
 
-    /// The life of a space; a number that isn't of a root is its own.
+    /// The boot of an address space. A number that isn't that of a root is itself a boot.
     pub(crate) fn life_of(&self, space: u32) -> u32 {
         match self.spaces.get(&space) {
             Some(known) => known.life,
@@ -72,12 +72,12 @@ impl GuestSpaces {
         }
     }
 
-    /// Their numbers.
+    /// The numbers of all address spaces.
     pub(crate) fn all(&self) -> impl Iterator<Item = u32> + '_ {
         self.spaces.keys().copied()
     }
 
-    /// The space of a row; that of its task if none are distinguished.
+    /// The address space of a row; that of its task if the guest has only one.
     pub(crate) fn of_row(&self, row: &Row<'_>) -> u32 {
         self.of(row.task, row.details.root)
     }
@@ -89,7 +89,7 @@ impl GuestSpaces {
         }
     }
 
-    /// The process that has a space at a time; before the first one is known, that one.
+    /// The process in an address space at a time; before the first process is known, that one.
     pub(crate) fn process_at(&self, space: u32, time_ns: u64) -> Option<&Process> {
         let names = &self.spaces.get(&space)?.names;
         let after = names.partition_point(|(since_ns, _)| *since_ns <= time_ns);
@@ -97,7 +97,7 @@ impl GuestSpaces {
         Some(process)
     }
 
-    /// The name of a space: its process's, or its root.
+    /// The name of an address space: that of its process, or its root.
     pub(crate) fn name_at(&self, space: u32, time_ns: u64) -> String {
         match (self.process_at(space, time_ns), self.spaces.get(&space)) {
             (Some(process), _) => process.name.clone(),

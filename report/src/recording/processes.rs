@@ -1,5 +1,5 @@
-//! The processes of a recording: their names and those of their threads, and their CPU time by the kernel's count and
-//! by samples.
+//! The processes of a recording: the names of processes and threads, and their CPU time as the kernel and the
+//! samples count it.
 
 use crate::recording::Recording;
 use crate::recording::survey::Survey;
@@ -7,19 +7,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use uprof::cold::TargetKind;
 use uprof::{Due, Task};
 
-/// If more processes than this have the same name, they are shown as one: a build's thousand compilers.
+/// If more processes than this have the same name, such as a build's thousand compilers, they are shown as
+/// one.
 const APART_MAX: usize = 16;
 
 /// The names of a recording's processes.
 #[derive(Debug, Default)]
 pub(crate) struct Processes {
-    /// How many have each name, by the last name that each had.
+    /// The address spaces of each name; a process is listed under its last name.
     names: BTreeMap<String, BTreeSet<u32>>,
     known: usize,
 }
 
 impl Processes {
-    /// Those of `recording`: a guest's are its address spaces.
+    /// The processes of `recording`. Those of a guest are its address spaces.
     pub(crate) fn new(recording: &Recording) -> Self {
         let mut found = Processes::default();
         if recording.metadata().target.kind != TargetKind::Process {
@@ -43,12 +44,13 @@ impl Processes {
         found
     }
 
-    /// Whether there is more than one.
+    /// Whether there is more than one process.
     pub(crate) fn are_several(&self) -> bool {
         self.known > 1
     }
 
-    /// The name of the process with address space `space` at `time_ns`, with its number if few have that name.
+    /// The name of the process with address space `space` at `time_ns`. Its number is added if few processes
+    /// have that name.
     pub(crate) fn label(&self, recording: &Recording, space: u32, time_ns: u64) -> String {
         let name = name_at(recording, space, time_ns);
         let spaces = recording.guest_spaces();
@@ -66,17 +68,18 @@ impl Processes {
     }
 }
 
-/// Name of a process: that of its first thread, or of the process that it was forked from; for a guest's space, that
-/// of its process.
+/// Name of a process: that of its first thread, or of the process that it was forked from. For an address
+/// space of a guest, it is the name of its process.
 pub(crate) fn name_at(recording: &Recording, space: u32, time_ns: u64) -> String {
     if recording.metadata().target.kind != TargetKind::Process {
         return recording.guest_spaces().name_at(space, time_ns);
     }
+    // The first thread of a process has the number of the process.
     let first = Task { space, vcpu: space };
     task_name(recording, first, time_ns)
 }
 
-/// What the number of a task's space counts.
+/// The noun for the number of a task's address space.
 pub(crate) fn space_is(recording: &Recording) -> &'static str {
     if recording.metadata().target.kind.is_guest() {
         "life"
@@ -85,8 +88,8 @@ pub(crate) fn space_is(recording: &Recording) -> &'static str {
     }
 }
 
-/// The name of a vCPU or thread: its own; that of its process, or of the process that this was forked from; else its
-/// number.
+/// The name of a vCPU or thread. If it has none, the name is that of its process, or of the process that this
+/// was forked from; else it is its number.
 pub(crate) fn task_name(recording: &Recording, task: Task, time_ns: u64) -> String {
     let tasks = recording.tasks();
     if let Some(name) = tasks.name_at(task, time_ns) {
@@ -111,10 +114,10 @@ pub(crate) fn task_name(recording: &Recording, task: Task, time_ns: u64) -> Stri
     }
 }
 
-/// Most forks of forks to follow: a recording may have cycles.
+/// Most forks that are followed to a name: a recording may claim cycles.
 const FORKS_MAX: usize = 16;
 
-/// Number of a process; `None` if a guest's is unknown.
+/// Number of a process; `None` if it is unknown, as it may be in a guest.
 pub(crate) fn pid_at(recording: &Recording, space: u32, time_ns: u64) -> Option<u32> {
     if recording.metadata().target.kind == TargetKind::Process {
         return Some(space);
@@ -123,8 +126,8 @@ pub(crate) fn pid_at(recording: &Recording, space: u32, time_ns: u64) -> Option<
     process.map(|process| process.pid)
 }
 
-/// All samples of a recording and the CPU time that the kernel, or a guest's hypervisor, counted; `None` if that wasn't
-/// recorded, or the recording has no end.
+/// All samples of a recording, and the CPU time that the kernel or a guest's hypervisor counted. `None` if
+/// that time wasn't recorded or the recording has no end.
 pub(crate) fn due(recording: &Recording) -> Option<Due> {
     let totals = &recording.end()?.totals;
     let total = |wanted: &str| {
@@ -149,14 +152,14 @@ pub(crate) fn due(recording: &Recording) -> Option<Due> {
 /// Samples of one process and the CPU time that the kernel counted for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Balance {
-    /// The process; `None` for the sum of those that ended.
+    /// The address space of the process; `None` for the sum of processes that ended.
     pub space: Option<u32>,
-    /// Samples and time.
+    /// Samples and CPU time.
     pub due: Due,
 }
 
-/// Compares samples with the kernel's count for each process, those with the most time first; last, processes that
-/// ended between two counts. Empty if the kernel's count wasn't recorded.
+/// Compares samples with the kernel's count for each process. Processes with the most time come first, and
+/// those that ended between two counts come last. Empty if the kernel's count wasn't recorded.
 pub(crate) fn balances(recording: &Recording, survey: &Survey) -> Vec<Balance> {
     let times = recording.times();
     let rate_millihertz = recording.metadata().sampling.rate_millihertz;
@@ -172,6 +175,7 @@ pub(crate) fn balances(recording: &Recording, survey: &Survey) -> Vec<Balance> {
         ended.counted_ns = ended.counted_ns.saturating_add(time.ended_ns);
     }
     for (task, count) in &survey.running {
+        // A process without a count of its own ended between two counts.
         own.get_mut(&task.space).unwrap_or(&mut ended).samples += count;
     }
     let mut all: Vec<Balance> = own

@@ -1,5 +1,5 @@
-//! Access to a recording's bytes. Blocks are read when needed rather than mapped, so that memory doesn't grow with
-//! the file, and a file that is truncated meanwhile is an error, not a crash.
+//! Access to a recording's bytes. Blocks are read when needed rather than mapped, so that memory doesn't grow
+//! with the file. If the file is truncated meanwhile, that is an error, not a crash.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -13,7 +13,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// All bytes, from the start.
+    /// A reader of all bytes, from the start.
     pub(crate) fn reader(&self) -> Box<dyn Read + '_> {
         match self {
             Source::File(file) => Box::new(FromStart { file, offset: 0 }),
@@ -21,7 +21,7 @@ impl Source {
         }
     }
 
-    /// `length_bytes` from `offset` on.
+    /// Reads `length_bytes` at `offset`.
     pub(crate) fn read(&self, offset: u64, length_bytes: usize) -> io::Result<Cow<'_, [u8]>> {
         match self {
             Source::File(file) => {
@@ -38,7 +38,7 @@ impl Source {
         }
     }
 
-    /// Number of bytes.
+    /// Length of the recording (bytes).
     pub(crate) fn length(&self) -> u64 {
         match self {
             Source::File(file) => file.metadata().map_or(0, |found| found.len()),

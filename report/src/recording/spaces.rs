@@ -1,8 +1,9 @@
-//! Address spaces over time: which image was mapped at an address when a sample was taken. Input: module events.
-//! Output: a module and an offset in its file.
+//! Address spaces over time: which image was mapped at an address when a sample was taken. Input: module
+//! events. Output: a module, and an offset in its file.
 //!
-//! A space has generations: one begins empty when a process runs another program, or as a copy of
-//! another space at a fork. Within a generation the latest mapping that covers an address wins.
+//! An address space has generations. A generation begins empty when a process runs another program, or as a
+//! copy of another address space at a fork. Within a generation, the latest mapping that covers an address is
+//! valid.
 
 pub(crate) mod visible;
 
@@ -20,14 +21,14 @@ pub(crate) type ModuleId = u32;
 pub struct Module {
     /// Path, or a name in brackets.
     pub path: String,
-    /// GNU build-id, empty where there is none.
+    /// GNU build-id; empty if the image has none.
     pub build_id: Vec<u8>,
-    /// Identity of the file where there is no build-id; without device and inode if its contents identify it.
+    /// Identity of the file if it has no build-id; without device and inode if its contents identify it.
     pub file: Option<MappedFile>,
 }
 
 impl Module {
-    /// The image of a mapping. Copies of one build are one module.
+    /// The image of a mapping. Copies of one build are the same module.
     pub fn of(mapping: &Mapping) -> Module {
         let file = mapping.file.filter(|_| mapping.build_id.is_empty());
         Module {
@@ -40,8 +41,8 @@ impl Module {
         }
     }
 
-    /// The key of its build in embedded tables (format-spec.md, section 7): the build-id, else that of its contents;
-    /// empty if neither is known.
+    /// The key of its build in embedded tables (format-spec.md, section 7): the build-id, else a key of its
+    /// contents; empty if neither is known.
     pub(crate) fn id(&self) -> Vec<u8> {
         let contents = self.file.and_then(|file| file.contents);
         match contents {
@@ -52,7 +53,7 @@ impl Module {
 
     /// The last part of the path.
     pub(crate) fn short_name(&self) -> &str {
-        let path = self.path.trim_end_matches(" (deleted)"); // of older recordings
+        let path = self.path.trim_end_matches(" (deleted)"); // older recordings have this suffix
         match path.rsplit_once('/') {
             Some((_, name)) if !name.is_empty() => name,
             _ => path,
@@ -60,23 +61,24 @@ impl Module {
     }
 }
 
-/// What an address resolves to.
+/// The result of resolving an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Place {
-    /// The place.
+    /// The address, or the position in a file.
     pub at: At,
     /// Whether the address is in the kernel's half.
     pub kernel: bool,
-    /// The frame's own address is one more: a return address is looked up inside the call.
+    /// Whether the frame's own address is one higher: the byte before a return address is looked up, because
+    /// it belongs to the call.
     pub is_return: bool,
 }
 
-/// The place that an address resolves to.
+/// The guest address or file position that an address resolves to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum At {
-    /// An address of the guest: in space 0, where nothing moves, or in no module.
+    /// An address of the guest: in address space 0, where nothing moves, or in no module.
     Address {
-        /// The address.
+        /// The guest address.
         address: u64,
         /// The module, if one was mapped there.
         module: Option<ModuleId>,
@@ -85,13 +87,13 @@ pub(crate) enum At {
     File {
         /// The module.
         module: ModuleId,
-        /// Offset in its file.
+        /// Offset in its file (bytes).
         offset: u64,
     },
 }
 
 impl Place {
-    /// The place one byte further: of a frame that is looked up inside its call, its own.
+    /// The position one byte further. For a frame that is looked up inside its call, that is the frame's own.
     pub(crate) fn after(self) -> Place {
         let at = match self.at {
             At::Address { address, module } => At::Address {
@@ -118,7 +120,7 @@ impl Place {
         }
     }
 
-    /// The guest's address or the offset in the module's file, which identifies a frame without a name.
+    /// The guest address or the file offset, which identifies a frame without a name.
     pub(crate) fn number(self) -> u64 {
         match self.at {
             At::Address { address, .. } => address,
@@ -134,11 +136,11 @@ pub struct Region {
     pub start: u64,
     /// Address after the last.
     pub end: u64,
-    /// Offset in the file of `start`.
+    /// Offset of `start` in the file (bytes).
     pub file_offset: u64,
     /// The image.
     pub module: ModuleId,
-    /// Time of the mapping.
+    /// Time of the mapping (nanoseconds).
     pub since_ns: u64,
 }
 
@@ -153,7 +155,7 @@ impl Region {
         }
     }
 
-    /// The file offset of an address inside.
+    /// The file offset of an address in this mapping.
     pub(crate) fn file_offset_of(&self, address: u64) -> u64 {
         address
             .wrapping_sub(self.start)
@@ -164,11 +166,11 @@ impl Region {
 #[derive(Debug, Default)]
 struct Generation {
     since_ns: u64,
-    /// The space and the time that it was copied from.
+    /// The address space and the time that it was copied from, if it is a copy.
     copied: Option<(u32, u64)>,
-    /// By start; then by age.
+    /// Sorted by start, then by age.
     regions: Vec<Region>,
-    /// The highest end among the regions up to each.
+    /// For each region, the highest end among the regions up to it.
     reach: Vec<u64>,
 }
 
@@ -179,11 +181,11 @@ struct Space {
     events: Vec<Event>,
 }
 
-/// A change of a space.
+/// A change of an address space.
 #[derive(Debug)]
 struct Event {
     time_ns: u64,
-    /// What was mapped; `None` if a generation began.
+    /// The new mapping; `None` if a generation began.
     mapped: Option<Region>,
 }
 
@@ -192,19 +194,21 @@ struct Event {
 pub struct Spaces {
     modules: Vec<Module>,
     spaces: WordMap<u32, Space>,
-    /// The target is a guest: mappings of space 0, in either half, are in all its spaces.
+    /// The target is a guest: mappings of address space 0, in either half, are in all its address spaces.
     whole_guest: bool,
-    /// For a guest that restarted in the same recording: its addresses belong to the space of its life.
+    /// For a guest that restarted in the same recording: its addresses belong to the address space of its
+    /// boot.
     lives: bool,
-    /// The life of each address space of a guest.
+    /// The boot of each address space of a guest.
     roots: WordMap<u32, u32>,
 }
 
-/// Forks of forks are followed so far: a recording may claim circles.
+/// Most forks that are followed from one address space: a recording may claim cycles.
 const COPIES_MAX: usize = 256;
 
 impl Spaces {
-    /// Sorts the module events of a recording. `whole_guest`: space 0 has all addresses, not only the kernel's.
+    /// Sorts the module events of a recording. If `whole_guest` is set, address space 0 has all addresses,
+    /// not only the kernel's.
     pub(crate) fn new(mut events: Vec<ModuleEvent>, whole_guest: bool) -> Self {
         events.sort_by_key(|event| event.time_ns);
         let mut spaces = Spaces {
@@ -219,7 +223,8 @@ impl Spaces {
                 ModuleChange::Mapped(mapping) => {
                     let module = spaces.module_id(&mut numbers, &mapping);
                     let region = Region::of(event.time_ns, &mapping, module);
-                    // Programs that make code change its protection all the time, and each time is an event.
+                    // JIT compilers change the protection of their code all the time, and each change is an
+                    // event.
                     if !visible.holds(&region) {
                         visible.map(region);
                         space.events.push(Event {
@@ -233,6 +238,7 @@ impl Spaces {
                 ModuleChange::Cleared => None,
                 ModuleChange::CopiedFrom(parent) => Some((parent, event.time_ns)),
             };
+            // A generation begins empty. A copy finds older mappings through its parent.
             *visible = Visible::default();
             space.events.push(Event {
                 time_ns: event.time_ns,
@@ -251,13 +257,13 @@ impl Spaces {
         spaces
     }
 
-    /// Marks these spaces as lives of a guest, which have all of its addresses.
+    /// Marks these address spaces as boots of a guest, which have all of its addresses.
     #[must_use]
     pub(crate) fn of_lives(self, lives: bool) -> Self {
         Spaces { lives, ..self }
     }
 
-    /// Sets the life of each space of a guest's processes.
+    /// Sets the boot of each address space of a guest's processes.
     #[must_use]
     pub(crate) fn of_roots(self, roots: impl Iterator<Item = (u32, u32)>) -> Self {
         let roots = roots.collect();
@@ -273,7 +279,7 @@ impl Spaces {
         })
     }
 
-    /// Adds a mapping from the start on, where the recording has none.
+    /// Adds a mapping that is valid from the start on, where the recording has none.
     pub(crate) fn assume(&mut self, space: u32, mapping: &Mapping) -> ModuleId {
         let mut numbers = HashMap::new();
         let known = self.modules.iter().cloned().enumerate();
@@ -285,21 +291,21 @@ impl Spaces {
         module
     }
 
-    /// All modules ever mapped; regions refer to them by index.
+    /// All modules that were ever mapped; regions refer to them by index.
     pub fn modules(&self) -> &[Module] {
         &self.modules
     }
 
-    /// The space that a space shares with others: the kernel's, or that of a guest's life.
+    /// The address space that `space` shares with others: the kernel's, or that of a guest's boot.
     pub(crate) fn shared_of(&self, space: u32) -> u32 {
         let boot = AddressSpace::new(space, self.lives).boot();
         boot.unwrap_or_else(|| self.roots.get(&space).copied().unwrap_or(0))
     }
 
-    /// The space in which to look up `address` of a sample of `space`.
+    /// The address space in which to look up `address` of a sample of `space`.
     pub(crate) fn space_of(&self, space: u32, address: u64) -> u32 {
         if self.whole_guest {
-            // A guest's spaces without mappings of their own are all alike.
+            // A guest's address spaces without mappings of their own are equal.
             let of_root = matches!(AddressSpace::new(space, true), AddressSpace::PageTables(_));
             let is_own = of_root && self.spaces.contains_key(&space);
             return if is_own && !is_kernel_address(address) {
@@ -311,7 +317,7 @@ impl Spaces {
         if is_kernel_address(address) { 0 } else { space }
     }
 
-    /// A number that is equal for spaces with equal mappings.
+    /// A number that is equal for address spaces with equal mappings.
     pub(crate) fn seen_as(&self, space: u32) -> u32 {
         if self.whole_guest {
             self.space_of(space, 0)
@@ -320,8 +326,8 @@ impl Spaces {
         }
     }
 
-    /// The mapping that covered `address` for a sample of `space` at `time_ns`, and its space: a guest's kernel may
-    /// be in either half of all its spaces.
+    /// The mapping that covered `address` for a sample of `space` at `time_ns`, and its address space: a
+    /// guest's kernel may be in either half of all its address spaces.
     pub(crate) fn find(&self, space: u32, time_ns: u64, address: u64) -> Option<(u32, Region)> {
         let in_space = |space| Some((space, self.region(space, time_ns, address)?));
         let own = in_space(self.space_of(space, address));
@@ -331,14 +337,15 @@ impl Spaces {
         }
     }
 
-    /// A number that stays the same while the mappings of `space` do.
+    /// A number that stays the same as long as the mappings of `space` do.
     pub fn epoch(&self, space: u32, time_ns: u64) -> u32 {
         let events = self.spaces.get(&space).map(|space| &space.events[..]);
         let events = events.unwrap_or(&[]);
         events.partition_point(|event| event.time_ns <= time_ns) as u32
     }
 
-    /// What was mapped in `space` from one epoch to another, in order of time; `None` if a generation began in between.
+    /// The mappings that were added to `space` between two epochs, in order of time; `None` if a generation
+    /// began between them.
     pub(crate) fn mapped_between(&self, space: u32, from: u32, to: u32) -> Option<Vec<Region>> {
         let events = &self.spaces.get(&space)?.events;
         let events = events.get(from as usize..to as usize)?;
@@ -365,7 +372,7 @@ impl Spaces {
         }
     }
 
-    /// The place in its module's file; the address if no file is mapped there.
+    /// The offset in its module's file; the address if no file is mapped there.
     pub(crate) fn file_offset(&self, place: Place) -> u64 {
         match place.at {
             At::Address { address, module } => module
@@ -375,15 +382,16 @@ impl Spaces {
         }
     }
 
-    /// The mapping of `module` in space 0 that had `address`, at whatever time: a place keeps its module, and another
-    /// one may have been loaded there since. Of several, the latest.
+    /// The latest mapping of `module` in address space 0 that covered `address`, at any time. A [`Place`]
+    /// keeps its module, and another module may have been loaded at the address since.
     pub(crate) fn shared_region(&self, module: ModuleId, address: u64) -> Option<Region> {
         let generations = self.spaces.get(&0)?.generations.iter().rev();
         let mut found = generations.flat_map(|generation| generation.over(address));
         found.find(|region| region.module == module)
     }
 
-    /// The mappings of `space` at `time_ns`, with those of the kernel; a later one may overlap an earlier one.
+    /// The mappings of `space` at `time_ns`, with those of the kernel. A later mapping may overlap an earlier
+    /// one.
     pub fn regions_at(&self, space: u32, time_ns: u64) -> Vec<Region> {
         let mut found = Vec::new();
         let shared = self.shared_of(space);
@@ -403,6 +411,7 @@ impl Spaces {
                 found.extend(there.filter(|region| region.since_ns <= time_ns));
             }
             let copied = generation.and_then(|generation| generation.copied);
+            // The shared address space comes last, after all that this one was copied from.
             next = copied.or_else(|| wanted.next().filter(|(shared, _)| *shared != space));
         }
         found
@@ -419,12 +428,13 @@ impl Spaces {
             if let Some(region) = generation.find(time_ns, address) {
                 return Some(region);
             }
+            // Nothing was mapped here since the fork, so the parent's mapping at that time is still valid.
             (space, time_ns) = generation.copied?;
         }
         None
     }
 
-    /// The space that `space` began as a copy of.
+    /// The address space that `space` began as a copy of.
     pub(crate) fn forked_from(&self, space: u32) -> Option<u32> {
         let generations = &self.spaces.get(&space)?.generations;
         let mut copied = generations
@@ -433,13 +443,13 @@ impl Spaces {
         copied.next().map(|(parent, _)| parent)
     }
 
-    /// The spaces that began as copies of others.
+    /// The address spaces that began as copies of others.
     pub(crate) fn copies(&self) -> impl Iterator<Item = u32> + '_ {
         let spaces = self.spaces.keys().copied();
         spaces.filter(|space| self.forked_from(*space).is_some())
     }
 
-    /// Every mapping of every space, in order of space and address.
+    /// Every mapping of every address space, in order of address space and address.
     pub(crate) fn regions(&self) -> Vec<(u32, Region)> {
         let mut all: Vec<(u32, Region)> = Vec::new();
         for (number, space) in &self.spaces {
@@ -471,7 +481,7 @@ impl Space {
 
 impl Generation {
     fn index(&mut self) {
-        // Stable: of two mappings at one time, the one recorded later wins.
+        // The sort is stable: of two mappings at the same time, the one recorded later wins.
         self.regions
             .sort_by_key(|region| (region.start, region.since_ns));
         let mut reach = 0;
@@ -482,11 +492,12 @@ impl Generation {
         self.reach = ends.collect();
     }
 
-    /// All mappings over `address`, by start; of one start the latest first.
+    /// All mappings over `address`, by start. Of those with the same start, the latest comes first.
     fn over(&self, address: u64) -> impl Iterator<Item = Region> + '_ {
         let after = self
             .regions
             .partition_point(|region| region.start <= address);
+        // Once no region up to some position reaches the address, none before it does.
         let reach = self.reach[..after].iter().rev();
         let near = reach.take_while(move |end| **end > address);
         let regions = near.zip(self.regions[..after].iter().rev());
@@ -495,7 +506,7 @@ impl Generation {
             .filter(move |region| address < region.end)
     }
 
-    /// The latest mapping over `address` at `time_ns`; before all of them, the first one.
+    /// The latest mapping over `address` at `time_ns`; if there is none yet, the first one.
     fn find(&self, time_ns: u64, address: u64) -> Option<Region> {
         let mut then: Option<Region> = None;
         let mut later: Option<Region> = None;
@@ -621,7 +632,7 @@ mod tests {
         assert_eq!(place.module(), Some(0));
     }
 
-    /// A kernel's module was unloaded, and another one has its addresses now.
+    /// A kernel module was unloaded, and another one has its addresses now.
     #[test]
     fn what_was_in_an_unloaded_module_stays_there() {
         let start = 0xffff_ffff_c000_0000;

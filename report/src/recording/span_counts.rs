@@ -1,32 +1,32 @@
-//! How many spans of which kind a recording has, and how many of them are gone: one pass over its span blocks, none of
-//! their names looked at.
+//! Counts the spans of a recording, by what is known of them, and those that are lost: one pass over its span
+//! blocks that looks up no names.
 
 use crate::recording::{Recording, SpanBlockPlace};
 use rayon::prelude::*;
 use uprof::Fault;
 
-/// Spans, counted.
+/// Numbers of spans.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SpanCounts {
-    /// All that were read.
+    /// Spans that were read.
     pub spans: u64,
-    /// Those whose end was not seen.
+    /// Spans whose end is missing.
     pub without_end: u64,
-    /// Those whose beginning was not seen.
+    /// Spans whose beginning is missing.
     pub without_beginning: u64,
-    /// Those that have a time.
+    /// Spans that have a time.
     pub timed: u64,
-    /// Known to be gone with blocks that are damaged or missing.
+    /// Spans known to be lost with blocks that are damaged or missing.
     pub lost: u64,
-    /// Why some can't be read, in words.
+    /// Why some spans can't be read, in words.
     pub faults: Vec<String>,
 }
 
-/// What a block says: spans in the blocks before it, and its own.
+/// What a block states: the number of spans in the blocks before it, and its own counts.
 type Counted = (Option<u64>, SpanCounts);
 
 impl SpanCounts {
-    /// Counts those of `recording`.
+    /// Counts the spans of `recording`.
     pub(crate) fn of(recording: &Recording) -> SpanCounts {
         let places = recording.span_blocks();
         let all: Vec<Counted> = places

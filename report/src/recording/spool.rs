@@ -1,12 +1,12 @@
-//! A recording from a pipe is kept in an unnamed temporary file, so that its blocks can be read in any order without
-//! holding them in memory.
+//! Spools a recording from a pipe into an unnamed temporary file, so that its blocks can be read in any order
+//! without being held in memory.
 
 use super::RecordingError;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 
-/// Reads all of `input` into a file, which is private and already removed when this returns.
+/// Reads all of `input` into a private file, whose name is already removed when this returns.
 pub(super) fn spool(mut input: impl Read) -> Result<File, RecordingError> {
     let folder = std::env::temp_dir();
     let mut attempt = 0;
@@ -28,7 +28,7 @@ pub(super) fn spool(mut input: impl Read) -> Result<File, RecordingError> {
             Err(source) => return Err(RecordingError::Spool { source }),
         }
     };
-    // The open file keeps the bytes; a crash would leave a named file behind.
+    // The open file keeps the bytes. A named file would remain after a crash.
     std::fs::remove_file(&path)
         .and_then(|()| io::copy(&mut input, &mut file))
         .and_then(|_| file.flush())

@@ -1,11 +1,12 @@
-//! What a recording is of, as a public name: the guest's, or the program's without folders and arguments.
+//! The public name of what a recording is of: the guest's name, or the program's without folders and
+//! arguments.
 
 use super::Recording;
 use uprof::cold::{TargetKind, TaskChange, TaskEvent};
 
 impl Recording {
-    /// The guest's name, the program's, or the imported file's; the recording's own if it has none. Of a command line,
-    /// only the program: arguments may be secret.
+    /// The name of the guest, the program or the imported file; the recording's own name if there is none. Of
+    /// a command line, only the program is used, because arguments may be secret.
     pub(crate) fn subject(&self) -> &str {
         let target = &self.metadata().target;
         let name = match target.kind {
@@ -20,7 +21,7 @@ impl Recording {
         }
     }
 
-    /// A task named by the target's command line gets the program's name.
+    /// Replaces the names of tasks that are the target's command line with the program's name.
     pub(super) fn shorten_command_lines(&self, tasks: &mut [TaskEvent]) {
         if self.metadata().target.kind != TargetKind::Process {
             return;
@@ -40,7 +41,7 @@ pub(crate) fn first_word(text: &str) -> &str {
     text.split(' ').next().unwrap_or("")
 }
 
-/// The last part of a path, of any system.
+/// The last component of a path of any system.
 pub(crate) fn last_part(path: &str) -> &str {
     path.rsplit(['/', '\\']).next().unwrap_or("")
 }

@@ -1,5 +1,5 @@
-//! One pass over all of a recording without symbolizing: the samples of each kind, how long the guest was paused for
-//! them, how late they were, and what can't be read.
+//! One pass over a whole recording without symbolizing: the number of samples of each sort, how long the
+//! guest was paused for them, how late they were, and what can't be read.
 
 use crate::recording::rows::{EffectiveRows, States};
 use crate::recording::{Recording, SpanCounts};
@@ -10,39 +10,39 @@ use uprof::{Durations, SampleBlock, State, Stop, Task};
 /// Statistics of a whole recording.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Survey {
-    /// Samples read.
+    /// Number of samples that were read.
     pub samples: u64,
-    /// Samples that can't be decoded.
+    /// Number of samples that can't be decoded.
     pub undecoded: u64,
-    /// Samples by state.
+    /// Number of samples, by state.
     pub states: BTreeMap<State, u64>,
-    /// Samples by the reason why their stack ends.
+    /// Number of samples, by the reason why their stack ends.
     pub stops: BTreeMap<Stop, u64>,
-    /// Samples by vCPU or thread.
+    /// Number of samples, by vCPU or thread.
     pub tasks: BTreeMap<Task, u64>,
-    /// Samples by vCPU or thread that was running.
+    /// Number of running samples, by vCPU or thread.
     pub running: BTreeMap<Task, u64>,
-    /// Frames of all chains.
+    /// Number of frames in all chains.
     pub frames: u64,
-    /// Samples with registers.
+    /// Number of samples with registers.
     pub with_registers: u64,
-    /// Samples with raw stack bytes.
+    /// Number of samples with raw stack bytes.
     pub with_stack: u64,
-    /// Raw stack bytes.
+    /// Total of raw stack bytes.
     pub stack_bytes: u64,
-    /// Freeze or sampling times, in nanoseconds.
+    /// Pauses of the guest, or the times that sampling took (nanoseconds).
     pub cost: Durations,
-    /// How late samples were, in nanoseconds.
+    /// Delays of late samples (nanoseconds).
     pub late: Durations,
-    /// Calls of a trace.
+    /// Numbers of calls in a trace.
     pub spans: SpanCounts,
     /// Descriptions of the first faults.
     pub faults: Vec<String>,
-    /// Descriptions of what can't be read of embedded images.
+    /// Descriptions of the parts of embedded images that can't be read.
     pub damaged_sections: Vec<String>,
 }
 
-/// Surveys `recording`, whose samples have these states.
+/// Surveys `recording`; `states` knows the states of its samples.
 pub(crate) fn survey(
     recording: &Recording,
     states: &(impl States + Sync),
@@ -109,7 +109,7 @@ fn survey_block(block: &SampleBlock, states: &impl States, offset: u64) -> Surve
             found.with_stack += 1;
             found.stack_bytes += stack.bytes.len() as u64;
         }
-        // A freeze is recorded with the sample of each vCPU, and counts once.
+        // A freeze is recorded with the sample of each vCPU, but counts once.
         let this_round = (row.time_ns, row.details.cost_ns, row.details.late_ns);
         if round.replace(this_round) == Some(this_round) {
             continue;

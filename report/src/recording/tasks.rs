@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use uprof::Task;
 use uprof::cold::{TaskChange, TaskEvent};
 
-/// The names of tasks, with their times.
+/// The names of tasks, each with its time.
 #[derive(Debug, Default)]
 pub(crate) struct TaskNames {
     names: BTreeMap<Task, Vec<(u64, String)>>,
@@ -12,7 +12,7 @@ pub(crate) struct TaskNames {
 }
 
 impl TaskNames {
-    /// Sorts the events of a recording.
+    /// Sorts the task events of a recording.
     pub(crate) fn new(mut events: Vec<TaskEvent>) -> Self {
         events.sort_by_key(|event| event.time_ns);
         let mut found = TaskNames::default();
@@ -30,7 +30,7 @@ impl TaskNames {
         found
     }
 
-    /// The name that `task` had at `time_ns`; its first name before that was known.
+    /// The name that `task` had at `time_ns`; before its first name is known, that one.
     pub(crate) fn name_at(&self, task: Task, time_ns: u64) -> Option<&str> {
         let names = self.names.get(&task)?;
         let after = names.partition_point(|(since_ns, _)| *since_ns <= time_ns);
@@ -43,7 +43,7 @@ impl TaskNames {
         self.name_at(task, u64::MAX)
     }
 
-    /// When `task` got its first name.
+    /// The time at which `task` got its first name.
     pub(crate) fn since_ns(&self, task: Task) -> Option<u64> {
         self.names
             .get(&task)?
@@ -51,7 +51,7 @@ impl TaskNames {
             .map(|(since_ns, _)| *since_ns)
     }
 
-    /// When `task` ended, if it did.
+    /// The time at which `task` ended; `None` if it didn't.
     pub(crate) fn ended_ns(&self, task: Task) -> Option<u64> {
         self.ended.get(&task).copied()
     }

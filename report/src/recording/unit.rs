@@ -1,32 +1,32 @@
-//! What the numbers of a profile are: samples, time off the processor, or time in calls of a trace. A profile has one
-//! unit. Every view, export and diff takes it from there and says it, and none adds two. The one place that turns a row
-//! into a weight, and a weight into text.
+//! The unit of a profile's weights: samples, time off the processor, or time in calls of a trace. A profile
+//! has one unit. Every view, export and diff takes it from here and states it; none adds weights of two
+//! units. Only this module turns a row into a weight, and a weight into text.
 
 use uprof::Row;
 
-/// The unit of a profile's numbers.
+/// The unit of a profile's weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Hash)]
 pub enum Unit {
     /// Samples, each of weight one.
     #[default]
     Samples,
-    /// Nanoseconds off-CPU, of rows taken when a thread left the CPU.
+    /// Nanoseconds off-CPU, of rows taken when a thread was switched out.
     OffCpu,
-    /// Nanoseconds that calls of a trace took themselves.
+    /// Nanoseconds of self time of a trace's calls.
     Calls,
 }
 
 /// A row's weight in a profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Weight {
-    /// In the profile's unit.
+    /// The weight, in the profile's unit.
     pub amount: u64,
     /// The number of samples or waits.
     pub count: u64,
 }
 
 impl Weight {
-    /// Adds another of the same unit.
+    /// Adds another weight of the same unit.
     pub(crate) fn add(&mut self, other: Weight) {
         self.amount = self.amount.saturating_add(other.amount);
         self.count = self.count.saturating_add(other.count);
@@ -56,7 +56,7 @@ impl Unit {
         })
     }
 
-    /// A number of this unit for tables: `1234`, or a time with its unit.
+    /// An amount of this unit for tables: `1234`, or a time with its unit.
     pub(crate) fn amount(self, amount: u64) -> String {
         match self {
             Unit::Samples => amount.to_string(),
@@ -64,12 +64,12 @@ impl Unit {
         }
     }
 
-    /// Whether it is time.
+    /// Whether this unit is a time.
     pub fn is_time(self) -> bool {
         self != Unit::Samples
     }
 
-    /// The same in a sentence: `1234 samples`, `30.1 ms off CPU`.
+    /// The amount in a sentence: `1234 samples`, `30.1 ms off CPU`.
     pub fn phrase(self, amount: u64) -> String {
         match self {
             Unit::Samples => format!("{amount} samples"),
@@ -87,7 +87,7 @@ impl Unit {
         }
     }
 
-    /// The word for less of it.
+    /// The comparative for a smaller amount.
     pub(crate) fn fewer(self) -> &'static str {
         match self {
             Unit::Samples => "fewer samples",
@@ -103,7 +103,7 @@ impl Unit {
         }
     }
 
-    /// A number for folded stacks: time in microseconds, at least 1 if it isn't zero.
+    /// An amount for folded stacks: time in microseconds, at least 1 if it isn't zero.
     pub(crate) fn folded(self, amount: u64) -> u64 {
         match (self, amount) {
             (Unit::Samples, _) | (_, 0) => amount,
@@ -113,7 +113,8 @@ impl Unit {
         }
     }
 
-    /// A number for boxes: waits in microseconds, and calls, which may be shorter than one, in nanoseconds.
+    /// An amount for the widths of boxes: waits in microseconds. Calls, which may be shorter than one, are in
+    /// nanoseconds.
     pub(crate) fn width(self, amount: u64) -> u64 {
         match self {
             Unit::Samples | Unit::OffCpu => self.folded(amount),
@@ -131,7 +132,7 @@ impl Unit {
     }
 }
 
-/// A duration for people, three digits.
+/// A duration for people, with three digits.
 pub(crate) fn duration(time_ns: u64) -> String {
     let time = time_ns as f64;
     match time_ns {

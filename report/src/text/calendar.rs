@@ -1,7 +1,7 @@
-//! Dates: date and time of day in UTC from nanoseconds since 1970.
+//! Dates: converts nanoseconds since 1970 to date and time of day in UTC.
 
-/// `2026-11-20 22:31:51` for nanoseconds since 1970-01-01 00:00 UTC; by the civil calendar
-/// algorithm of Howard Hinnant's `chrono`-compatible date notes (days from a March-based year).
+/// Formats nanoseconds since 1970-01-01 00:00 UTC as `2026-11-20 22:31:51`, by the civil calendar algorithm
+/// of Howard Hinnant's `chrono`-compatible date notes (days from a March-based year).
 pub(crate) fn calendar(realtime_ns: i64) -> String {
     let seconds = realtime_ns.div_euclid(1_000_000_000);
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));

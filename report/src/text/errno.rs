@@ -1,6 +1,6 @@
 //! Names and numbers of Linux's errors (include/uapi/asm-generic/errno*.h).
 
-/// Names by number, from 1; empty for numbers without one.
+/// Names by number, from 1; empty for numbers without a name.
 const NAMES: &[&str] = &[
     "EPERM",
     "ENOENT",
@@ -137,7 +137,7 @@ const NAMES: &[&str] = &[
     "EHWPOISON",
 ];
 
-/// Errors by which the kernel restarts a system call; tracers see them, programs don't.
+/// Errors with which the kernel restarts a system call. Tracers see them, programs don't.
 const RESTARTS: &[(&str, i64)] = &[
     ("ERESTARTSYS", 512),
     ("ERESTARTNOINTR", 513),
@@ -145,7 +145,7 @@ const RESTARTS: &[(&str, i64)] = &[
     ("ERESTART_RESTARTBLOCK", 516),
 ];
 
-/// An error's number; `None` if unknown.
+/// The number of an error; `None` if the name is unknown.
 pub(crate) fn number(name: &[u8]) -> Option<i64> {
     if name.is_empty() {
         return None;
@@ -157,7 +157,8 @@ pub(crate) fn number(name: &[u8]) -> Option<i64> {
         .or(place.map(|place| place as i64 + 1))
 }
 
-/// What a system call returned, where that is an error: its name, or its number where that has none.
+/// The error in the result of a system call: its name, or its number if it has none. `None` if the result
+/// isn't an error.
 pub(crate) fn of_result(result: i64) -> Option<String> {
     // The kernel returns errors as the numbers from -4095 to -1.
     let number = result

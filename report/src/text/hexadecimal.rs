@@ -1,4 +1,5 @@
-//! Hexadecimal numbers in texts that have one in each line: formatting them otherwise takes most of an export's time.
+//! Formats hexadecimal numbers for exports with one in each line. The standard formatter would take most of
+//! their time.
 
 /// Appends `value` in lower-case digits, at least `width` characters wide.
 pub(crate) fn put_hexadecimal(text: &mut String, value: u64, width: usize) {

@@ -1,5 +1,5 @@
-//! A writer for all JSON outputs: writes serde_json's output with characters that could control a terminal or an
-//! editor as `\u` escapes. A JSON parser decodes them.
+//! The writer of all JSON outputs. It writes serde_json's output, with characters that could control a
+//! terminal or an editor as `\u` escapes, which any JSON parser decodes.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -17,13 +17,13 @@ impl fmt::Display for Escaped {
     }
 }
 
-/// Writes JSON through to another writer. Each call must have whole characters, as serde_json's do.
+/// Passes JSON on to another writer. Each call must have whole characters, as those of serde_json do.
 pub(crate) struct JsonWriter<'o>(pub &'o mut dyn Write);
 
 impl Write for JsonWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = std::str::from_utf8(bytes).map_err(io::Error::other)?;
-        // serde_json escapes what is below U+007F itself, and line ends are only between values.
+        // serde_json itself escapes characters below U+007F, and puts line ends only between values.
         let steers = |letter: char| letter >= '\u{7f}' && is_control_character(letter);
         let is_command =
             |text: &str, at: usize| text[..at].ends_with('#') && command_behind(&text[at + 1..]);

@@ -1,11 +1,11 @@
-//! Names of functions for tables and pictures: without template arguments and parameters.
+//! Shortens the names of functions for tables and pictures: removes template arguments and parameters.
 
 use std::borrow::Cow;
 
 /// Names longer than this are shortened in tables.
 const SHORT_CHARS_MAX: usize = 80;
 
-/// A long name for tables: without template arguments. Exports and pictures have the whole name.
+/// A long name without template arguments, for tables. Exports and pictures have the whole name.
 pub fn short(name: &str) -> Cow<'_, str> {
     if name.chars().count() <= SHORT_CHARS_MAX {
         Cow::Borrowed(name)
@@ -29,7 +29,7 @@ pub(crate) fn bare(name: &str) -> Cow<'_, str> {
                 kept.push_str(operator);
             }
             rest = &rest[operator.len()..];
-            // Its arguments may follow.
+            // Template arguments of the operator may follow.
             last = '_';
             continue;
         }
@@ -41,8 +41,10 @@ pub(crate) fn bare(name: &str) -> Cow<'_, str> {
                 open.push(hides);
                 kept.push_str(if hides { "<…" } else { "<" });
             }
+            // The arrow `->` is an operator, or precedes the type of a result.
             '>' if last != '-' => {
                 if open.pop().is_none() {
+                    // The brackets are not balanced, so the name is kept as it is.
                     return Cow::Borrowed(name);
                 }
                 if open.last() != Some(&true) {

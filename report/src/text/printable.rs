@@ -4,11 +4,11 @@ use std::borrow::Cow;
 use uprof::is_control_character;
 use uprof::log_commands::without_commands;
 
-/// The longest name to show (bytes): templates can have kilobytes.
+/// The longest name that is shown (bytes): templates can have kilobytes.
 const NAME_BYTES_MAX: usize = 4096;
 
-/// `text` without characters that could control a terminal, break a line or change its direction, and without what the
-/// runner of a build would take for a command in its log. For all outputs of
+/// `text` without characters that could control a terminal, break a line or change its direction. Text that
+/// the runner of a build could take for a command in its log is changed, too. This is for all outputs of
 /// untrusted text except JSON and dumps, which escape such characters.
 pub fn printable(text: &str) -> Cow<'_, str> {
     let mut end = text.len().min(NAME_BYTES_MAX);

@@ -1,5 +1,6 @@
-//! The output of a text: a terminal, which has a width and may have colours, or anything else, which has neither.
-//! Long names are shortened to fit; colours are added to printable text only, so that untrusted text has none.
+//! The width and colours of a text output: a terminal has a width and may have colours, and anything else has
+//! neither. Long names are shortened to fit. Colours are added only to text that has been made printable, so
+//! that untrusted text can't set colours.
 
 use crate::recording::unit::Unit;
 use crate::text::{bare, short, unparenthesized};
@@ -7,10 +8,10 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// The output of a text.
+/// Width and colours of a text output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Screen {
-    /// Columns of a line; `None`: unlimited, and all names are whole.
+    /// Columns of a line; `None` means unlimited, so that all names are complete.
     pub columns: Option<usize>,
     /// Whether weights are coloured.
     pub colors: bool,
@@ -19,17 +20,17 @@ pub struct Screen {
 /// A colour of the terminal's palette, readable on any background.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Color {
-    /// Much, or worse.
+    /// For a large share, or a change for the worse.
     Red,
-    /// Some, or better.
+    /// For a medium share, or a change for the better.
     Green,
 }
 
-/// Shares from which perf writes red and green.
+/// Shares from which perf uses red and green.
 const MUCH: f64 = 0.05;
 const SOME: f64 = 0.005;
 
-/// The least columns for a name, on any screen.
+/// The least columns for a name on any screen.
 const NAME_COLUMNS_MIN: usize = 12;
 
 /// Columns of `text`.
@@ -40,27 +41,27 @@ pub(crate) fn width(text: &str) -> usize {
 /// Remarks after a function's name.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Notes<'a> {
-    /// That it was inlined.
+    /// The mark of an inlined function.
     pub mark: &'a str,
-    /// Its image in brackets, as [`Labels::module_suffix`](crate::profile::labels::Labels::module_suffix) has it.
+    /// Its image in brackets, from [`Labels::module_suffix`](crate::profile::labels::Labels::module_suffix).
     pub module: String,
-    /// Anything else.
+    /// Further remarks.
     pub more: String,
 }
 
-/// With less room than this, a truncated name is shown without its image.
+/// Least room at which a truncated name is shown with its image (columns).
 const MODULE_ROOM_MIN: usize = 40;
-/// So is a name of which less would be visible.
+/// Least columns for an image after a truncated name; with less it is left out.
 const MODULE_COLUMNS_MIN: usize = 10;
 
 impl Notes<'_> {
-    /// All of it.
+    /// All remarks.
     fn all(&self) -> String {
         let Notes { mark, module, more } = self;
         format!("{mark}{module}{more}")
     }
 
-    /// The same without the version of a library.
+    /// All remarks, without the version of a library.
     fn few(&self) -> String {
         format!("{}{}{}", self.mark, self.stem(), self.more)
     }
@@ -74,7 +75,7 @@ impl Notes<'_> {
         }
     }
 
-    /// The remarks after a truncated name, if both have `room` together.
+    /// The remarks after a truncated name, in `columns`. Name and remarks have `room` together.
     fn least(&self, columns: usize, room: usize) -> String {
         let mark = self.mark.replace("inlined", "inl.");
         let left = columns.saturating_sub(width(&mark) + width(&self.more));
@@ -98,7 +99,7 @@ impl Screen {
         }
     }
 
-    /// `cell` in a colour, if there are any.
+    /// `cell` in a colour, if the output has colours.
     pub(crate) fn colored(&self, cell: String, color: Color) -> String {
         let code = match color {
             Color::Red => 31,
@@ -111,7 +112,7 @@ impl Screen {
         }
     }
 
-    /// The widths of columns of amounts and of shares, of which `whole` is the largest.
+    /// The widths of the columns of amounts and of shares; `whole` is the largest amount.
     pub(crate) fn number_columns(&self, unit: Unit, whole: u64) -> (usize, usize) {
         match (self.columns, unit) {
             (None, _) => (9, 8),
@@ -120,7 +121,7 @@ impl Screen {
         }
     }
 
-    /// A function's name and its remarks, in the rest of a line after `used` columns.
+    /// A function's name and its remarks, fitted into the rest of a line after `used` columns.
     pub(crate) fn name(&self, name: &str, notes: &Notes<'_>, used: usize) -> String {
         let Some(columns) = self.columns else {
             return format!(
@@ -142,7 +143,7 @@ impl Screen {
         if let Some((name, notes)) = found {
             return format!("{name}{notes}");
         }
-        // The name is more important: remarks have a third of the room, or what it leaves.
+        // The name is more important, so remarks get a third of the room, or what the name leaves.
         let wanted = width(&without).min(room - room / 3);
         let notes = notes.least(room - wanted, room);
         format!(
@@ -151,7 +152,7 @@ impl Screen {
         )
     }
 
-    /// `text` truncated at its end to the rest of a line after `used` columns.
+    /// `text`, truncated at its end to fit into the rest of a line after `used` columns.
     pub(crate) fn start<'t>(&self, text: &'t str, used: usize) -> Cow<'t, str> {
         match self.room(used) {
             Some(room) => cut_end(text, room),
@@ -159,7 +160,7 @@ impl Screen {
         }
     }
 
-    /// `text` shortened in its middle to the rest of a line after `used` columns.
+    /// `text`, shortened in its middle to fit into the rest of a line after `used` columns.
     pub(crate) fn ends<'t>(&self, text: &'t str, used: usize) -> Cow<'t, str> {
         match self.room(used) {
             Some(room) => cut_middle(text, room),
@@ -204,7 +205,8 @@ impl Screen {
     }
 }
 
-/// `text` in `columns`, without its middle. More of its end is kept, which is more specific in functions and paths.
+/// `text`, shortened in its middle to `columns`. More of its end is kept, which is more specific in functions
+/// and paths.
 pub(crate) fn cut_middle(text: &str, columns: usize) -> Cow<'_, str> {
     if width(text) <= columns {
         return Cow::Borrowed(text);
@@ -215,7 +217,7 @@ pub(crate) fn cut_middle(text: &str, columns: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{head}…{tail}"))
 }
 
-/// `text` in `columns`, without its end.
+/// `text`, truncated at its end to `columns`.
 pub(crate) fn cut_end(text: &str, columns: usize) -> Cow<'_, str> {
     if width(text) <= columns {
         return Cow::Borrowed(text);
@@ -245,7 +247,7 @@ fn suffix(text: &str, columns: usize) -> &str {
         used > columns
     });
     let start = before.map_or(0, |(at, letter)| at + letter.len_utf8());
-    // A combining mark isn't separated from its letter.
+    // A combining mark must not be separated from its letter.
     text[start..].trim_start_matches(|letter| letter_width(letter) == 0)
 }
 

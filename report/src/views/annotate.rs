@@ -1,5 +1,5 @@
-//! `--annotate FN`: the lines of a function's source with their samples, or its instructions if no line is known or
-//! on request.
+//! `--annotate FN`: the source lines of a function with their samples; or its instructions, if no line is
+//! known or if they are requested.
 
 pub(super) mod source;
 pub(super) mod assembly;
@@ -18,7 +18,7 @@ use spots::{Spot, Spots};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// The view.
+/// The row of this view in the table of views.
 pub(crate) const VIEW: View = View {
     name: "annotate",
     about: "The lines of a function with their samples, its instructions where no line is known: its name, or a \
@@ -42,7 +42,7 @@ fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
     write(shown.profile, &what, out)
 }
 
-/// Lines and instructions shown around those with samples.
+/// Number of lines or instructions that are shown around those with samples.
 const AROUND: u32 = 3;
 /// Most lines of a source file, or instructions of a function, that are shown.
 const LINES_MAX: usize = 2000;
@@ -50,21 +50,21 @@ const LINES_MAX: usize = 2000;
 /// Most functions whose code is read for one report.
 const FUNCTIONS_MAX: usize = 64;
 
-/// Own and total samples of a line or an instruction.
+/// Self and total samples of a line or an instruction.
 type Counts = (u64, u64);
 
-/// What to annotate.
+/// What to annotate, and how.
 #[derive(Debug)]
 pub struct Annotation<'a, 'c> {
     /// A function's name, or a part of it.
     pub function: &'a str,
-    /// Instructions even where source lines are known.
+    /// Whether to show instructions even if source lines are known.
     pub assembly: bool,
-    /// Where the source files are that images and recordings name.
+    /// The source files that may be shown.
     pub sources: &'a SourceFiles,
-    /// The source of instructions.
+    /// Reads the instructions.
     pub codes: &'a Codes<'c>,
-    /// The terminal.
+    /// Width and colours of the terminal.
     pub screen: Screen,
 }
 
@@ -72,7 +72,7 @@ pub struct Annotation<'a, 'c> {
 /// `false` if no sample has it.
 ///
 /// # Errors
-/// What `out` returns.
+/// The errors of `out`.
 pub fn write(
     profile: &Profile,
     what: &Annotation<'_, '_>,
@@ -144,19 +144,19 @@ pub(super) fn module_name(path: &str) -> &str {
     }
 }
 
-/// How lines are written.
+/// The layout of lines.
 #[derive(Debug, Clone, Copy)]
 struct Form {
     unit: Unit,
     screen: Screen,
-    /// The function's own samples: the weight of a line is its share of that.
+    /// The function's self samples: each line shows its share of them.
     own: u64,
-    /// Width of numbers.
+    /// Width of the numbers (columns).
     amounts: usize,
 }
 
 impl Form {
-    /// Column of lines and instructions; headings begin a column to the left.
+    /// Column at which lines and instructions begin; headings begin one column to the left.
     fn column(self) -> usize {
         2 * self.amounts + 3
     }

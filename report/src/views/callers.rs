@@ -1,5 +1,5 @@
-//! `--callers FN`: the callers of a function, as a tree with the function at its root. The column `self` has the
-//! samples of each line that were in the function itself.
+//! `--callers FN`: the callers of a function, as a tree with the function at its root. For each line, the
+//! column `self` has the samples that were in the function itself.
 
 use super::tree::{Calls, Own, TreeOptions, write_calls};
 use super::{Needs, Output, Shown, View};
@@ -9,7 +9,7 @@ use crate::profile::tree::{NodeId, ROOT, StackTree};
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-/// The view.
+/// The row of this view in the table of views.
 pub(crate) const VIEW: View = View {
     name: "callers",
     about: "From where a function is called: its name, or a part of it",
@@ -24,7 +24,8 @@ fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
     write(shown.profile, shown.function, options, out)
 }
 
-/// The labels that `wanted` selects: those with exactly this name, or else all that contain it.
+/// For each label, whether `wanted` selects it: the labels with exactly this name, or if there are none, all
+/// that contain it.
 pub(super) fn matching(profile: &Profile, wanted: &str) -> Vec<bool> {
     let labels = &profile.labels;
     let all = |is_it: &dyn Fn(&str) -> bool| -> Vec<bool> {
@@ -42,7 +43,7 @@ pub(super) fn matching(profile: &Profile, wanted: &str) -> Vec<bool> {
 /// Writes the tree of callers; `false` if no sample has the function.
 ///
 /// # Errors
-/// What `out` returns.
+/// The errors of `out`.
 pub fn write(
     profile: &Profile,
     function: &str,
@@ -57,7 +58,7 @@ pub fn write(
         if node.count == 0 {
             continue;
         }
-        // From the innermost call of the function outwards, so that each sample counts once.
+        // The path starts at the innermost call of the function, so that a recursive sample counts once.
         let path = profile.tree.outwards(number as NodeId);
         let from = path.skip_while(|label| !is_wanted(label));
         let end = from.fold(ROOT, |at, label| callers.child(at, label));

@@ -1,5 +1,5 @@
-//! `--calls`: functions of a trace by what their calls took: how many, how long in all, on average and at worst; and
-//! what each vCPU or thread spent where.
+//! `--calls`: functions of a trace by the time of their calls: number, total, mean and longest; and the
+//! functions on which each vCPU or thread spent its time.
 
 use super::{Needs, Output, Shown, View};
 use crate::profile::Profile;
@@ -15,7 +15,7 @@ use crate::text::screen::{Notes, Screen};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// The view.
+/// The row of this view in the table of views.
 pub(crate) const VIEW: View = View {
     name: "calls",
     about: "Functions of a trace: calls, own and total time, mean, p50, p99, the longest; and by vCPU or thread",
@@ -24,11 +24,11 @@ pub(crate) const VIEW: View = View {
     begin: |_| Box::new(write_shown),
 };
 
-/// vCPUs and threads that are listed one by one.
+/// Most vCPUs and threads that are listed one by one.
 const TASKS_MAX: usize = 64;
-/// Functions that are listed for each.
+/// Most functions that are listed for each.
 const OF_TASK_MAX: usize = 10;
-/// Columns before the name.
+/// Columns to the left of the name.
 const COLUMNS: usize = 9 + 1 + 9 + 1 + 6 + 6 * 10 + 2;
 
 fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
@@ -74,7 +74,7 @@ fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Functions, those that took most themselves first, then by name.
+/// Functions, ordered by most self time, then by name.
 pub(crate) fn sorted(profile: &Profile) -> Vec<(LabelId, &FunctionCalls)> {
     let functions = profile.calls.functions.iter();
     let mut functions: Vec<_> = functions.map(|(label, calls)| (*label, calls)).collect();
@@ -86,7 +86,7 @@ pub(crate) fn sorted(profile: &Profile) -> Vec<(LabelId, &FunctionCalls)> {
     functions
 }
 
-/// What a vCPU or thread is called, and of which recording where there are several.
+/// The name of a vCPU or thread; with its recording if there are several.
 pub(crate) fn task_of(recordings: &[&Recording], files: &[String], of: TaskOf) -> String {
     let (recording, task) = of;
     let name = recordings
@@ -117,7 +117,7 @@ fn columns(calls: &FunctionCalls, counted: u64, screen: Screen) -> String {
     )
 }
 
-/// Where the longest call is, and what isn't in the columns.
+/// The position of the longest call, and the facts that have no column.
 fn place(calls: &FunctionCalls, task: &dyn Fn(TaskOf) -> String) -> String {
     let mut said = String::new();
     if let Some(longest) = &calls.longest {
@@ -138,7 +138,7 @@ fn place(calls: &FunctionCalls, task: &dyn Fn(TaskOf) -> String) -> String {
     said
 }
 
-/// Where a call is: when it began, or which it is in order where nothing has a time.
+/// The position of a call: its start time, or its number if no call has a time.
 pub(crate) fn where_is(call: &PlacedCall, task: &dyn Fn(TaskOf) -> String) -> String {
     let name = task(call.task);
     match call.since_ns {

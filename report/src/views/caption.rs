@@ -1,14 +1,15 @@
-//! Captions of pictures: fits texts of any length, so that they neither leave the picture nor overlap anything.
+//! Captions of pictures: texts of any length are fitted so that they neither leave the picture nor overlap
+//! anything.
 
 /// The width of a column of a monospaced font, relative to its size. DejaVu Sans Mono is among the widest.
 pub(crate) const COLUMN: f64 = 0.62;
 
-/// How many columns of a font of this size fit into `width` pixels.
+/// The number of columns of a font of this size that fit into `width` pixels.
 pub(crate) fn columns(width: u64, font_size: u64) -> usize {
     (width as f64 / (font_size as f64 * COLUMN)) as usize
 }
 
-/// The columns of a letter: East Asian ones and emoji take two (Unicode's annex 11).
+/// The columns of a letter: East Asian letters and emoji take two (Unicode's annex 11).
 fn columns_of(letter: char) -> usize {
     match letter {
         '\u{1100}'.. => 2,
@@ -16,7 +17,7 @@ fn columns_of(letter: char) -> usize {
     }
 }
 
-/// `text` in one line of at most so many columns.
+/// `text` in one line of at most `columns_max` columns.
 pub fn cut(text: &str, columns_max: usize) -> String {
     if text.chars().map(columns_of).sum::<usize>() <= columns_max {
         return text.to_owned();
@@ -33,7 +34,7 @@ pub fn cut(text: &str, columns_max: usize) -> String {
     line
 }
 
-/// Each of `texts` in lines of at most so many columns, broken at spaces.
+/// Each of `texts` in lines of at most `columns_max` columns, broken at blanks.
 pub(crate) fn lines(texts: &[String], columns_max: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for text in texts {

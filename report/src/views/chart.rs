@@ -1,5 +1,6 @@
-//! `--chart`: stacks in time order, thread after thread. A box's width is time, estimated from the sampling rate, or
-//! the time of a wait; gaps are times without either. Of a trace it is what was being called (`calls`).
+//! `--chart`: stacks in order of time, thread after thread. The width of a box is time: estimated from the
+//! sampling rate, or the time of a wait. Gaps are times without either. For a trace, the boxes are calls
+//! (`calls`).
 
 mod calls;
 
@@ -19,7 +20,7 @@ use inferno::flamegraph::Direction;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// The view.
+/// The row of this view in the table of views.
 pub(crate) const VIEW: View = View {
     name: "chart",
     about: "Stacks in time order as SVG, thread after thread; `-` is standard output [default: the recording's name \
@@ -45,7 +46,7 @@ impl Drawn for Chart {
     }
 }
 
-/// The time of a sample: by the requested rate, if it was recorded.
+/// The time that a sample stands for (nanoseconds): from the requested rate, if it was recorded.
 fn period_ns(recording: &Recording, profile: &Profile) -> u64 {
     let rate = recording.metadata().sampling.rate_millihertz;
     let asked = 1_000_000_000_000_u64.checked_div(rate);
@@ -58,9 +59,9 @@ fn period_ns(recording: &Recording, profile: &Profile) -> u64 {
 /// Samples by thread name and number, then by time.
 #[derive(Debug, Default)]
 pub struct Chart {
-    /// By recording, address space and number.
+    /// Samples, by recording, address space and number of the thread.
     threads: BTreeMap<(usize, u32, u32), Thread>,
-    /// Calls of a trace, the last one first; likewise.
+    /// Calls of a trace, the last one first, by the same key.
     calls: BTreeMap<(usize, u32, u32), Vec<InOrder>>,
 }
 
@@ -70,12 +71,13 @@ type Thread = (String, Vec<Moment>);
 /// A sample's time, stack, and duration if it is a wait.
 type Moment = (u64, NodeId, u64);
 
-/// Slots of time for a thread; within one, equal stacks are joined.
+/// Slots of time for a thread; equal stacks in a slot are joined.
 const SLOTS: u64 = 4000;
-/// The same for several threads together: as many as the picture has pixels, so that what is rare is seen.
+/// Slots of time if there are several threads: one for each pixel of the picture, so that rare stacks are
+/// seen.
 const SLOTS_OF_SEVERAL: u64 = 1180;
 
-/// When a thread's first sample, or wait, begins, and how long it is from there to the end of its last.
+/// Start of a thread's first sample or wait, and the time from there to the end of its last.
 fn life(samples: &[Moment], period_ns: u64) -> (u64, u64) {
     let first = samples.iter().map(|(ns, ..)| *ns).min();
     let end = |(ns, _, waited_ns): &Moment| ns.saturating_add(*waited_ns);
@@ -88,7 +90,7 @@ fn life(samples: &[Moment], period_ns: u64) -> (u64, u64) {
 }
 
 impl Chart {
-    /// Takes one sample; `thread` is its thread's name.
+    /// Adds one sample; `thread` is its thread's name.
     pub fn add(&mut self, sampled: &Sampled, thread: &str) {
         let task = sampled.task;
         let key = (sampled.recording, task.space, task.vcpu);
@@ -108,10 +110,10 @@ impl Chart {
         samples.push((sampled.since_ns, sampled.node, waited_ns));
     }
 
-    /// Draws the chart. `period_ns` is the time of a sample.
+    /// Draws the chart. `period_ns` is the time that a sample stands for.
     ///
     /// # Errors
-    /// What `out` returns.
+    /// The errors of `out`.
     pub fn write(
         &mut self,
         profile: &Profile,
@@ -128,8 +130,8 @@ impl Chart {
         }
         let is_time = profile.unit() != Unit::Samples;
         let period_ns = if is_time { 1 } else { period_ns };
-        // Each from its first sample to its last: of many short processes little would be seen beside all the time when
-        // they weren't there.
+        // Each thread is drawn from its first sample to its last. Otherwise many short processes would be
+        // dwarfed by the time in which they didn't exist.
         let lives = self
             .threads
             .values()
@@ -181,7 +183,7 @@ impl Chart {
                 1000,
             );
         }
-        // Waits may all be of no length.
+        // All waits may have a length of zero.
         if lines.is_empty() {
             return write_nothing(options, &profile.account.lines(), out);
         }
@@ -189,7 +191,7 @@ impl Chart {
         let order = if is_timed {
             "in time order"
         } else {
-            // What is to the right began later, but not at a time that is known.
+            // A box to the right began later, but it is not known when.
             "in the order of calls, whose times are not known"
         };
         options.title = format!("{order}: {}", options.title);
@@ -199,7 +201,7 @@ impl Chart {
             unit @ Unit::Calls => unit.width_name().to_owned(),
         };
         drawing.flame_chart = true;
-        // A tall picture opens with the names of its threads.
+        // A tall picture shows the names of its threads first if the root is at the top.
         drawing.direction = Direction::Inverted;
         // inferno expects the latest first.
         let lines = lines.iter().rev().map(String::as_str);
@@ -207,14 +209,14 @@ impl Chart {
     }
 }
 
-/// Time without a stack; `per_ns` is what a line counts in.
+/// Adds time without a stack; `per_ns` is the unit of the lines.
 fn idle(lines: &mut Vec<String>, root: &str, time_ns: u64, per_ns: u64) {
     if time_ns >= per_ns {
         lines.push(format!("{root} {}", time_ns / per_ns));
     }
 }
 
-/// What lines count in: microseconds, or nanoseconds for calls.
+/// The unit of the lines (nanoseconds): a microsecond, or a nanosecond for calls.
 fn per_ns(profile: &Profile) -> u64 {
     match profile.unit() {
         Unit::Samples | Unit::OffCpu => 1000,
@@ -222,7 +224,7 @@ fn per_ns(profile: &Profile) -> u64 {
     }
 }
 
-/// The stacks of one slot, equal ones together, then what is left of its time.
+/// Adds the stacks of one slot, with equal ones joined, and then the rest of its time as idle.
 fn put_slot(
     lines: &mut Vec<String>,
     root: &str,
@@ -233,7 +235,7 @@ fn put_slot(
     names: &[String],
 ) {
     let mut stacks: BTreeMap<NodeId, u64> = BTreeMap::new();
-    // A late sample may share its slot with the next: together they can't take more than it.
+    // A late sample may share its slot with the next: together they can't take more time than the slot has.
     let each_ns = period_ns.min(slot_ns / slot.len() as u64);
     for (_, node, _) in slot {
         *stacks.entry(*node).or_default() += each_ns;
@@ -241,8 +243,8 @@ fn put_slot(
     put_stacks(lines, root, &stacks, slot_ns, (profile, names));
 }
 
-/// The waits of a thread, ascending by start. A part that overlaps the previous wait is ignored; each slot has its
-/// part of them.
+/// Adds the waits of a thread, ascending by start. A part that overlaps the previous wait is ignored. A wait
+/// is divided among the slots that it covers.
 fn put_waits(
     lines: &mut Vec<String>,
     root: &str,
@@ -279,7 +281,7 @@ fn put_waits(
     );
 }
 
-/// The stacks of one slot, each with its time, then what is left of the slot's.
+/// Adds the stacks of one slot, each with its time, and then the rest of the slot's time as idle.
 fn put_stacks(
     lines: &mut Vec<String>,
     root: &str,

@@ -1,6 +1,6 @@
-//! `--cpus`: what each vCPU or thread of a trace spent where, as a page of bars whose functions can be switched on and
-//! off. No script runs: what is switched off is hidden by the page's style, and the bars move together. Nothing is ever
-//! loaded.
+//! `--cpus`: the functions on which each vCPU or thread of a trace spent its time, as a page of bars whose
+//! functions can be switched on and off. The page has no script: its style hides what is switched off and
+//! moves the bars together. It loads nothing from elsewhere.
 
 use super::calls::{sorted, task_of};
 use super::flame::escape;
@@ -15,7 +15,7 @@ use crate::recording::unit::{Unit, duration};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// The view.
+/// The row of this view in the table of views.
 pub(crate) const VIEW: View = View {
     name: "cpus",
     about: "What each vCPU or thread of a trace spent where: a page of bars whose functions can be switched on and off \
@@ -29,23 +29,24 @@ pub(crate) const VIEW: View = View {
 };
 
 const STYLE: &str = include_str!("cpus/page.css");
-/// SHA-256 of [`STYLE`]: browsers apply what has it, and run nothing. A test says what it must be.
+/// SHA-256 of [`STYLE`]: browsers apply the style only if it has this hash, and run no script. A test prints
+/// the right hash.
 const STYLE_HASH: &str = "sha256-Qz/dD367DnWtqp58sPB5pn6t0vuSCoScwwAdzGp6CIM=";
 
-/// Functions with a colour and a switch of their own; the rest have one together. The style has as many.
+/// Functions with a colour and a switch of their own; the others share one. The style has the same number.
 const FUNCTIONS_MAX: usize = 24;
-/// vCPUs and threads with a bar.
+/// Most vCPUs and threads with a bar.
 const TASKS_MAX: usize = 256;
-/// Names are cut to so many columns.
+/// Names are cut to this many columns.
 const NAME_COLUMNS: usize = 120;
 
-/// What is drawn.
+/// The bars of a page.
 struct Bars<'p> {
     profile: &'p Profile,
     /// Functions with a switch, by rank.
     functions: Vec<LabelId>,
     ranks: BTreeMap<LabelId, usize>,
-    /// What the busiest task's bar is long.
+    /// The time that the busiest task's bar stands for.
     whole_ns: u64,
 }
 
@@ -98,7 +99,7 @@ fn text(name: &str) -> String {
 }
 
 impl Bars<'_> {
-    /// What a function is called, or all that have no switch of their own.
+    /// The name of a function, or the text for those without a switch.
     fn name(&self, rank: usize) -> String {
         match self.functions.get(rank) {
             Some(label) => text(self.profile.labels.name(*label)),
@@ -106,7 +107,7 @@ impl Bars<'_> {
         }
     }
 
-    /// Time by rank; the last is of all others.
+    /// Time by rank; the last element is the sum of all other functions.
     fn by_rank(&self, functions: &BTreeMap<LabelId, u64>) -> Vec<u64> {
         let mut by_rank = vec![0_u64; FUNCTIONS_MAX + 1];
         for (label, own_ns) in functions {

@@ -13,17 +13,17 @@ use uprof::{
     Block, Codec, Details, Form, Found, FrameKind, Item, Payload, Row, SampleBlock, Shown,
 };
 
-/// What to write.
+/// What the dump contains.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DumpOptions {
-    /// Lines of samples only.
+    /// Only the lines of samples.
     pub samples_only: bool,
 }
 
 /// Writes the line of the preamble; `None` if it is damaged.
 ///
 /// # Errors
-/// What `out` returns.
+/// The errors of `out`.
 pub fn write_preamble(
     uuid: Option<[u8; 16]>,
     version: Option<(u16, u16)>,
@@ -34,10 +34,10 @@ pub fn write_preamble(
     writeln!(out, "recording uuid={uuid} version={version}")
 }
 
-/// Writes the lines of one item of a recording; `true` if it was intact.
+/// Writes the lines of one item of a recording. Returns `true` if the item was intact.
 ///
 /// # Errors
-/// What `out` returns.
+/// The errors of `out`.
 pub fn write_item(item: &Item<'_>, options: DumpOptions, out: &mut dyn Write) -> io::Result<bool> {
     match item {
         Item::Damage(_) if options.samples_only => Ok(false),
@@ -177,7 +177,7 @@ fn put_sample(line: &mut String, block: &SampleBlock, row: &Row<'_>) {
     put_details(line, &row.details, Shown::IfKnown);
 }
 
-/// The attributes of a sample selected by `shown`.
+/// Appends the attributes of a sample that `shown` selects.
 fn put_details(line: &mut String, details: &Details, shown: Shown) {
     details.each(|index, value| {
         let detail = &Details::ALL[index];

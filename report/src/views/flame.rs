@@ -1,4 +1,4 @@
-//! `--flame`: the stack tree as a flame graph, drawn by inferno in colours of our own.
+//! `--flame`: the stack tree as a flame graph. inferno draws it, with this package's colours.
 
 pub(crate) mod palette;
 mod boxes;
@@ -13,7 +13,7 @@ use palette::Palette;
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-/// The view.
+/// The row of this view in the table of views.
 pub(crate) const VIEW: View = View {
     name: "flame",
     about: "A flame graph as SVG; `-` is standard output [default: the recording's name with .svg]",
@@ -30,27 +30,27 @@ fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
     Ok(true)
 }
 
-/// What to draw.
+/// What to draw, and how.
 #[derive(Debug, Clone)]
 pub struct FlameOptions {
-    /// Above the picture.
+    /// Text above the picture.
     pub title: String,
-    /// Below the title.
+    /// Text below the title.
     pub subtitle: String,
-    /// Innermost frames at the bottom.
+    /// Whether innermost frames are at the root.
     pub reverse: bool,
-    /// Outermost frames at the top.
+    /// Whether the root is at the top.
     pub icicle: bool,
     /// Least share of the samples, 0 to 1, that a box must have.
     pub least_share: f64,
-    /// Collapse recursion.
+    /// Whether to collapse recursion.
     pub fold: bool,
 }
 
 /// Draws `profile` as SVG.
 ///
 /// # Errors
-/// What `out` returns, or an error if there is no sample to draw.
+/// The errors of `out`, or an error if there is no sample to draw.
 pub fn write(profile: &Profile, options: &FlameOptions, out: &mut dyn Write) -> io::Result<()> {
     let tree = shown(&profile.tree, options.reverse, options.fold);
     write_tree(profile, &tree, options, out)
@@ -69,14 +69,14 @@ fn write_tree(
     }
     let mut drawing = inferno_options(options, &lines);
     drawing.count_name = profile.unit().width_name().to_owned();
-    // They become an XML comment, which must not have two hyphens (XML 1.0, section 2.5).
+    // The notes become an XML comment, which must not have two hyphens in a row (XML 1.0, section 2.5).
     let notes = profile.account.short_line(NOTES_LETTERS);
     drawing.notes = notes.replace("--", "\u{2013}");
     let palette = Palette::of(&profile.labels, &names);
     draw(drawing, palette, lines.iter().map(String::as_str), out)
 }
 
-/// Draws `lines` with inferno, and completes the picture.
+/// Draws `lines` with inferno, and adds this package's names and colours.
 pub(crate) fn draw<'l>(
     drawing: flamegraph::Options<'static>,
     mut palette: Palette,
@@ -95,8 +95,8 @@ pub(crate) fn draw<'l>(
     out.write_all(svg.as_bytes())
 }
 
-/// `lines` with counts that are cut where their sum is no number any more, which inferno takes it to be: a file from
-/// a stranger may tell of any times.
+/// The `lines`, with counts that are limited so that their sum doesn't overflow, as inferno assumes. An
+/// untrusted file may claim any times.
 fn that_add_up<'l>(lines: impl Iterator<Item = &'l str>) -> impl Iterator<Item = Cow<'l, str>> {
     let mut room = i64::MAX as u64;
     lines.map(move |line| {
@@ -116,7 +116,7 @@ fn that_add_up<'l>(lines: impl Iterator<Item = &'l str>) -> impl Iterator<Item =
     })
 }
 
-/// The notes become a comment in the file.
+/// Most letters of the notes in the file.
 const NOTES_LETTERS: usize = 4000;
 /// Width of the picture, unless a window is wider (pixels).
 const WIDTH: u64 = 1200;
@@ -146,8 +146,8 @@ pub(crate) fn inferno_options(
         Direction::Straight
     };
     drawing.font_width = caption::COLUMN;
-    // inferno assumes that all letters of a monospaced font are as wide as an M, but missing ones come from another
-    // font. It measures texts in a proportional font.
+    // inferno assumes that all letters of a monospaced font are as wide as an M, but letters that the font
+    // lacks come from another font. inferno then has to measure the texts as in a proportional font.
     if lines.iter().any(|line| line.contains(is_beyond_cyrillic)) {
         drawing.font_type = "sans-serif".to_owned();
         drawing.font_width = 1.0;
@@ -155,12 +155,12 @@ pub(crate) fn inferno_options(
     drawing
 }
 
-/// Monospaced fonts usually have the letters before this one.
+/// Whether monospaced fonts often lack this letter.
 fn is_beyond_cyrillic(letter: char) -> bool {
     letter > '\u{52f}'
 }
 
-/// A picture that says that it is empty, which is clearer than a missing file.
+/// Writes a picture that says that it is empty, which is clearer than a missing file.
 pub(crate) fn write_nothing(
     options: &FlameOptions,
     why: &[String],
@@ -185,7 +185,7 @@ pub(crate) fn write_nothing(
     writeln!(out, "</svg>")
 }
 
-/// `text` inside an XML element or a quoted attribute.
+/// `text`, escaped for an XML element or a quoted attribute.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {

@@ -1,5 +1,6 @@
-//! `--heatmap`: the times of samples or waits, as an SVG with seconds as columns, fractions of a second upwards, and
-//! darker cells where there were more. Shows what a sum over minutes hides: bursts, pauses, phases.
+//! `--heatmap`: the times of samples or waits as an SVG. Columns are seconds, the vertical axis is the
+//! fraction of a second, and cells with more samples are darker. It shows what a sum over minutes hides:
+//! bursts, pauses, phases.
 
 use super::flame::escape;
 use super::{Drawn, Needs, Output, Shown, View, caption, longest_ns};
@@ -9,7 +10,7 @@ use crate::recording::unit::Unit;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// The view.
+/// The row of this view in the table of views.
 pub(crate) const VIEW: View = View {
     name: "heatmap",
     about: "When samples fell, as SVG: a column a second, its parts upwards [default: the recording's name with \
@@ -34,31 +35,31 @@ impl Drawn for Heatmap {
     }
 }
 
-/// Samples, or time, by cell: the parts of a column upwards, then those of the next.
+/// Samples, or time, by cell: the cells of a column from the bottom up, then those of the next column.
 #[derive(Debug)]
 pub struct Heatmap {
     cells: BTreeMap<u64, u64>,
-    /// The change from the previous cell in the number of waits that fill a whole cell: a wait of hours costs no more
-    /// than one of milliseconds.
+    /// For each cell, the change from the previous one in the number of waits that fill a whole cell. So a
+    /// wait of hours costs no more than one of milliseconds.
     whole: BTreeMap<u64, i64>,
     unit: Unit,
     column_ns: u64,
-    /// Samples later than any column: a damaged or hostile recording's.
+    /// Samples later than any column; only a damaged or hostile recording has them.
     beyond: u64,
 }
 
-/// Rows of a column.
+/// Number of cells in a column.
 const ROWS: u64 = 50;
-/// Most columns; longer recordings get columns of more than a second.
+/// Most columns. Longer recordings get columns of more than a second.
 const COLUMNS_MAX: u64 = 600;
-/// Most cells.
+/// Most cells of a map.
 const CELLS_MAX: u64 = COLUMNS_MAX * ROWS;
 const SECOND_NS: u64 = 1_000_000_000;
 const LEFT: u64 = 70;
 const TOP: u64 = 44;
 const ROW_HEIGHT: u64 = 8;
 const WIDTH: u64 = 1100;
-/// The length of a short recording's columns.
+/// Most pixels of a column, for short recordings.
 const CELL_WIDTH_MAX: u64 = 100;
 
 impl Heatmap {
@@ -74,7 +75,7 @@ impl Heatmap {
         }
     }
 
-    /// Adds one sample, or the time of a wait: a part of it for each cell that it is in.
+    /// Adds one sample, or a wait, whose time is divided among the cells that it covers.
     pub fn add(&mut self, sampled: &Sampled) {
         self.unit = sampled.unit;
         let (from_ns, cell_ns) = (sampled.since_ns, self.column_ns / ROWS);
@@ -94,6 +95,7 @@ impl Heatmap {
         }
         self.put(first, (first + 1) * cell_ns - from_ns);
         self.put(last, end_ns - last * cell_ns);
+        // The cells between are full. Two changes stand for all of them.
         *self.whole.entry(first + 1).or_default() += 1;
         *self.whole.entry(last).or_default() -= 1;
     }
@@ -117,10 +119,10 @@ impl Heatmap {
         sums
     }
 
-    /// Draws the map; `lines` are its account.
+    /// Draws the map; `lines` are the lines of its account.
     ///
     /// # Errors
-    /// What `out` returns.
+    /// The errors of `out`.
     pub fn write(&self, title: &str, lines: &[String], out: &mut dyn Write) -> io::Result<()> {
         let sums = self.sums();
         let columns = sums.keys().next_back().map_or(1, |cell| cell / ROWS + 1);
@@ -221,7 +223,7 @@ impl Heatmap {
                 LEFT - 6
             )?;
         }
-        // A label needs about 60 pixels.
+        // A label on the axis needs about 60 pixels.
         let step = (60 / cell).max(1).next_power_of_two();
         for column in (0..columns).step_by(step as usize) {
             let x = LEFT + column * cell;
@@ -232,7 +234,7 @@ impl Heatmap {
     }
 }
 
-/// White to dark red; the square root keeps single samples visible.
+/// A colour from white to dark red. The square root keeps single samples visible.
 fn colour(heat: f64) -> String {
     let heat = heat.clamp(0.0, 1.0).sqrt();
     let part = |from: f64, to: f64| (from + (to - from) * heat) as u8;
@@ -249,7 +251,8 @@ mod tests {
     use super::*;
     use uprof::{State, Stop, Task};
 
-    /// A hostile recording's sample may claim any time; there must not be a column for each second up to it.
+    /// A sample of a hostile recording may claim any time. The map must not have a column for each second up
+    /// to it.
     #[test]
     fn samples_long_after_the_end_are_counted_not_drawn() {
         let mut heatmap = Heatmap::new(3 * SECOND_NS);
@@ -301,7 +304,7 @@ mod tests {
                 call: None,
             });
         };
-        // Cells of 20 ms.
+        // Cells are 20 ms high.
         wait(30_000_000, 65_000_000);
         wait(40_000_000, 1_000_000);
         wait(59_000_000, 1_000_000);

@@ -1,6 +1,7 @@
-//! `--html`: everything about a profile as one page that needs nothing but a browser. What was recorded, what the
-//! numbers rest on and the tables stand in the file as they are read, for whoever has no script; the profile itself
-//! stands beside them, packed, for the page's own. Nothing is ever loaded, and no script runs but that.
+//! `--html`: everything about a profile as one page that needs only a browser. The file contains the
+//! description of the recording, the account and the tables as plain HTML, which needs no script. The profile
+//! itself is added in compressed form for the page's own script. The page loads nothing from elsewhere and
+//! runs no other script.
 
 mod script;
 pub(crate) mod shell;
@@ -28,7 +29,7 @@ use payload::Carried;
 use serde_json::json;
 use std::io::{self, Write};
 
-/// The view.
+/// The row of this view in the table of views.
 pub(crate) const VIEW: View = View {
     name: "html",
     about: "All of it as one page for a browser, to send to someone else; `-` is standard output [default: the \
@@ -47,7 +48,7 @@ impl Drawn for Tally {
     }
 
     fn write(&mut self, shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
-        // Where flags choose, what they leave out is not shown.
+        // If flags select samples, the page must not show those that they leave out.
         if shown.form.chosen.is_empty() && shown.profile.unit() == Unit::Samples {
             self.add_idle(shown.recordings, shown.profile);
         }
@@ -73,7 +74,7 @@ impl Drawn for Tally {
     }
 }
 
-/// What there is of source and instructions, of a profile that was gathered by instruction.
+/// The source and instructions of a profile that was gathered by instruction, if there are any.
 fn code_of(shown: &Shown<'_>) -> Option<Code> {
     let places = shown.places?;
     let recordings: Vec<&Recording> = shown.recordings.iter().collect();
@@ -87,28 +88,28 @@ fn code_of(shown: &Shown<'_>) -> Option<Code> {
     Some(code)
 }
 
-/// What a page is made of.
+/// The content of a page.
 pub struct Page<'a> {
-    /// The recordings, each with what one pass over it found.
+    /// The recordings, each with its survey.
     pub recordings: &'a [(&'a Recording, Survey)],
     /// Their samples.
     pub profile: &'a Profile,
     /// The same samples by time and by thread.
     pub tally: &'a Tally,
-    /// The flags that chose samples and frames; empty where all are shown.
+    /// The flags that selected samples and frames; empty if all are shown.
     pub chosen: String,
-    /// The title, and how stacks are shown at first.
+    /// The title, and the initial form of the stacks.
     pub drawing: &'a FlameOptions,
     /// Least share of the samples, 0 to 1, of a function in the table.
     pub least_share: f64,
-    /// Whether to tell the command line, the host's name and folders.
+    /// Whether to show the command line, the host's name and folders.
     pub identify: bool,
 }
 
 /// Writes the page.
 ///
 /// # Errors
-/// What `out` returns.
+/// The errors of `out`.
 pub fn write(page: &Page<'_>, out: &mut dyn Write) -> io::Result<()> {
     let profile = page.profile;
     let counted = profile.account.counted;

@@ -1,4 +1,4 @@
-//! `info`: what was recorded, where, when and how, and how complete it is.
+//! `info`: the target, host, time and method of a recording, and how complete it is.
 
 use crate::images::Library;
 use crate::recording::account::{Account, is_cut, share};
@@ -18,7 +18,8 @@ use uprof::cold::{
 };
 use uprof::{Due, Durations, Task};
 
-/// Surveys `recording`; images of `library`, and code that it has itself, tell which samples were idle.
+/// Surveys `recording`. The code in the images of `library`, and in the recording itself, shows which samples
+/// were idle.
 pub fn survey(recording: &Recording, library: &Library, progress: &dyn Fn(u64, u64)) -> Survey {
     let symbolizer = Symbolizer::new(recording, library, false);
     let idle = Idle::new(recording, &symbolizer);
@@ -28,7 +29,7 @@ pub fn survey(recording: &Recording, library: &Library, progress: &dyn Fn(u64, u
 /// Writes everything that is known about `recording`.
 ///
 /// # Errors
-/// What `out` returns.
+/// The errors of `out`.
 pub fn write(
     recording: &Recording,
     survey: &Survey,
@@ -40,8 +41,8 @@ pub fn write(
     lines.try_for_each(|(name, value)| screen.write_prose(&format!("{name:<15} "), value, 18, out))
 }
 
-/// The same as names and values, both printable; a line without a name continues the one before. Command line, host
-/// name and folders, which may be secret, are included only with `identify`.
+/// The same facts as pairs of name and value, both printable. A line without a name continues the one before.
+/// Command line, host name and folders, which may be secret, are included only with `identify`.
 pub fn lines(recording: &Recording, survey: &Survey, identify: bool) -> Vec<(String, String)> {
     let mut page = Page {
         lines: Vec::new(),
@@ -63,7 +64,7 @@ pub fn lines(recording: &Recording, survey: &Survey, identify: bool) -> Vec<(Str
 
 struct Page {
     lines: Vec<(String, String)>,
-    /// Whether to include private data.
+    /// Whether to include the command line, host name and folders.
     identify: bool,
 }
 
@@ -111,7 +112,7 @@ fn what(recording: &Recording, page: &mut Page) {
     }
     page.line("target", name.trim_start());
     page.line("architecture", target.arch.name());
-    // For a process these are the threads at the start; all threads are listed below.
+    // For a process, this is the number of threads at the start. All threads are listed below.
     if target.vcpus > 0 && target.kind != TargetKind::Process {
         page.line("vCPUs", target.vcpus.to_string());
     }
@@ -161,7 +162,7 @@ fn what(recording: &Recording, page: &mut Page) {
             format!("{} by someone else", duration(*paused_ns)),
         );
     }
-    // Samples and their cost are counted from the blocks themselves, below.
+    // Samples and their cost are left out, because they are counted from the blocks themselves below.
     let others = totals
         .iter()
         .filter(|(name, _)| !COUNTED_HERE.contains(&name.as_str()));
@@ -171,7 +172,7 @@ fn what(recording: &Recording, page: &mut Page) {
     }
 }
 
-/// When a guest that restarted had which domain, or began which boot; empty if it didn't restart.
+/// When a restarted guest began each boot, or had which domain; empty if it didn't restart.
 fn lives(recording: &Recording) -> String {
     let tasks = recording.tasks();
     let first = tasks.iter().filter(|task| task.vcpu == 0);
@@ -183,7 +184,7 @@ fn lives(recording: &Recording) -> String {
     };
     let lives = all.iter().map(|&task| {
         let name = tasks.last_name(task).unwrap_or_default();
-        // A guest that nobody meant to follow has its vCPUs' names in its first boot.
+        // If the guest was not meant to be followed, the names of its vCPUs are in its first boot.
         let domain = name
             .rsplit_once(" of ")
             .map_or("boot 1", |(_, domain)| domain);
@@ -205,10 +206,10 @@ fn lives(recording: &Recording) -> String {
     }
 }
 
-/// Most lives of a guest to list.
+/// Most boots of a guest to list.
 const LIVES_SHOWN: usize = 16;
 
-/// Totals of the end record that repeat what the blocks say, or have a line of their own.
+/// Totals of the end record that repeat what the blocks state, or have a line of their own.
 const COUNTED_HERE: [&str; 7] = [
     "samples",
     "not_running",
@@ -219,7 +220,7 @@ const COUNTED_HERE: [&str; 7] = [
     SAMPLED_TIME_NS,
 ];
 
-/// Calls of a trace.
+/// Adds the lines on calls of a trace.
 fn spans(counts: &SpanCounts, recording: &Recording, page: &mut Page) {
     let SpanCounts {
         spans,
@@ -356,7 +357,7 @@ fn times(survey: &Survey, recording: &Recording, page: &mut Page) {
 /// Most processes whose time is listed.
 const PROCESSES_LISTED: usize = 20;
 
-/// The CPU time by the kernel's count and by samples.
+/// Adds the lines on CPU time, as counted by the kernel and by samples.
 fn processor_time(recording: &Recording, survey: &Survey, page: &mut Page) {
     let kind = recording.metadata().target.kind;
     let text = |due: &Due| {
@@ -511,5 +512,5 @@ fn sizes(recording: &Recording, survey: &Survey, page: &mut Page) {
     }
 }
 
-/// A browser maps hundreds.
+/// Most modules that are listed: a browser maps hundreds.
 const MODULES_LISTED: usize = 40;

@@ -1,5 +1,5 @@
-//! `--listing`: the calls of a trace one by one in the order in which they began, as strace lists system calls: when,
-//! how long, whose, what within what, and what a system call returned.
+//! `--listing`: the calls of a trace one by one, in the order in which they began, as strace lists system
+//! calls: time, duration, task, function, nesting, and the result of a system call.
 
 use super::calls::task_of;
 use super::{Drawn, Needs, Output, Shown, View};
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Write};
 use uprof::{Span, SpanKind, Task};
 
-/// The view.
+/// The row of this view in the table of views.
 pub(crate) const VIEW: View = View {
     name: "listing",
     about: "Calls of a trace one by one, as strace lists system calls, with what these returned (choose by --from, \
@@ -23,16 +23,16 @@ pub(crate) const VIEW: View = View {
     begin: |_| Box::new(Listing::default()),
 };
 
-/// Calls of a recording that are listed: its first ones.
+/// Most calls of a recording that are listed; the first ones are kept.
 const CALLS_MAX: usize = 200_000;
-/// Columns for whose call it is, at most.
+/// Most columns for the task of a call.
 const TASK_COLUMNS_MAX: usize = 24;
-/// Levels that indentation shows.
+/// Most levels that are indented.
 const LEVELS_MAX: u16 = 40;
 
 #[derive(Debug, Default)]
 struct Listing {
-    /// By recording, the last call first.
+    /// Calls of each recording, the last call first.
     calls: BTreeMap<usize, VecDeque<Span<LabelId>>>,
     left_out: u64,
 }
@@ -42,7 +42,7 @@ impl Drawn for Listing {
         let Some(call) = sampled.call else { return };
         let calls = self.calls.entry(sampled.recording).or_default();
         calls.push_back(call);
-        // They come from the last on.
+        // Calls come from the last to the first, so the front is the latest one.
         if calls.len() > CALLS_MAX {
             calls.pop_front();
             self.left_out += 1;
@@ -75,7 +75,7 @@ impl Drawn for Listing {
     }
 }
 
-/// Calls as they began. One whose time is not known stays behind the one before it.
+/// Calls in the order in which they began. A call without a time stays after the one before it.
 fn in_order(calls: VecDeque<Span<LabelId>>) -> Vec<Span<LabelId>> {
     let mut last: BTreeMap<Task, u64> = BTreeMap::new();
     let timed = calls.into_iter().rev().map(|call| {
@@ -97,7 +97,7 @@ fn write_calls(
 ) -> io::Result<()> {
     let widest = tasks.values().map(|name| width(name));
     let widest = widest.max().unwrap_or(0).clamp(4, TASK_COLUMNS_MAX);
-    // Microseconds, or nanoseconds where the trace has them.
+    // Times are in microseconds, or in nanoseconds if the trace has them.
     let has_nanoseconds = calls
         .iter()
         .any(|call| call.start_ns.is_some_and(|ns| ns % 1000 > 0));
@@ -133,13 +133,13 @@ fn write_calls(
     Ok(())
 }
 
-/// What a system call returned, and what of a call is missing.
+/// The result of a system call, and what is missing of a call.
 fn remarks(call: &Span<LabelId>) -> String {
     let mut said = match (call.result, call.kind) {
         (None, _) => String::new(),
         (Some(result), SpanKind::Syscall) => match errno::of_result(result) {
             Some(error) => format!(" = -1 {error}"),
-            // Numbers of files and bytes as they are, addresses as they are written.
+            // File descriptors and sizes are written in decimal, addresses in hexadecimal.
             None if result.unsigned_abs() > u64::from(u32::MAX) => format!(" = {result:#x}"),
             None => format!(" = {result}"),
         },
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(listing.left_out, 0);
         listing.add(&[], &sampled(u32::MAX));
         assert_eq!((listing.left_out, listing.calls[&0].len()), (1, CALLS_MAX));
-        // The one that came last began first.
+        // The call that came last began first.
         assert_eq!(in_order(listing.calls[&0].clone())[0].name, u32::MAX);
     }
 

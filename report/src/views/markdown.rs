@@ -1,6 +1,6 @@
 //! The table of functions in Markdown, as GitHub and GitLab show it in a pull request, and helpers for other tables.
 //!
-//! Names aren't trusted. They are in code spans, in which nothing is markup, a link or a mention.
+//! Names are untrusted. They are put into code spans, in which nothing is markup, a link or a mention.
 
 use crate::profile::Profile;
 use crate::profile::functions::{TopOptions, named, shown};
@@ -9,12 +9,12 @@ use crate::text::printable;
 use crate::text::screen::Screen;
 use std::io::{self, Write};
 
-/// `text` as a code span in a cell of a table: in more backticks than it has in a row, without what would end the
-/// cell.
+/// `text` as a code span in a cell of a table. It is enclosed in more backticks than it has in a row, and
+/// without the characters that would end the cell.
 pub(crate) fn code(text: &str) -> String {
     let runs = text.split(|letter| letter != '`').map(str::len);
     let ticks = "`".repeat(runs.max().unwrap_or(0) + 1);
-    // A space at each end is not shown, and separates backticks.
+    // A blank at each end is not shown, and separates the text's backticks from those around it.
     let edge = if text.starts_with(['`', ' ']) || text.ends_with(['`', ' ']) {
         " "
     } else {
@@ -24,7 +24,7 @@ pub(crate) fn code(text: &str) -> String {
     format!("{ticks}{edge}{text}{edge}{ticks}")
 }
 
-/// A list with a code span for each line.
+/// Writes a list with a code span for each line.
 pub(crate) fn list(lines: &[String], out: &mut dyn Write) -> io::Result<()> {
     let mut lines = lines.iter();
     lines.try_for_each(|line| writeln!(out, "- {}", code(line)))

@@ -1,4 +1,4 @@
-//! `--slowest N`: the calls of a trace that took longest, each with what it called.
+//! `--slowest N`: the calls of a trace that took longest, each with the tree of its callees.
 
 use super::calls::{task_of, where_is};
 use super::{Needs, Output, Shown, View};
@@ -12,7 +12,7 @@ use crate::recording::unit::duration;
 use crate::text::screen::{Notes, Screen};
 use std::io::{self, Write};
 
-/// The view.
+/// The row of this view in the table of views.
 pub(crate) const VIEW: View = View {
     name: "slowest",
     about: "The slowest calls of a trace, so many of them (of the functions that --focus names), with what each called",
@@ -21,9 +21,9 @@ pub(crate) const VIEW: View = View {
     begin: |_| Box::new(write_shown),
 };
 
-/// Least share of a call that a line has, where nothing else is asked for.
+/// Default least share of a call that a line must have.
 const LEAST_SHARE: f64 = 0.01;
-/// Lines of each call.
+/// Most lines for each call.
 const LINES_MAX: usize = 40;
 
 fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {

@@ -1,5 +1,6 @@
-//! `--syscalls`: system calls of a trace: how many, how long, which failed with what; by what was called, and by who
-//! called it: the function around it where the trace has one, else its thread.
+//! `--syscalls`: system calls of a trace: their number, their times, and the errors with which they failed.
+//! They are listed by system call and by caller: the function around the call if the trace has one, else its
+//! thread.
 
 use super::calls::task_of;
 use super::{Drawn, Needs, Output, Shown, View};
@@ -16,7 +17,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use uprof::SpanKind;
 
-/// The view.
+/// The row of this view in the table of views.
 pub(crate) const VIEW: View = View {
     name: "syscalls",
     about: "System calls of a trace: calls, errors and time, by what was called and by who called it",
@@ -25,20 +26,20 @@ pub(crate) const VIEW: View = View {
     begin: |_| Box::new(Syscalls::default()),
 };
 
-/// Errors that are named for each; the others are counted.
+/// Most errors that are named in a row; the others are counted.
 const ERRORS_TOLD: usize = 4;
-/// System calls that are named for each caller.
+/// Most system calls that are named for each caller.
 const CALLED_TOLD: usize = 4;
 
-/// System calls of one kind, or of one caller.
+/// The calls of one system call, or of one caller.
 #[derive(Debug, Clone, Default)]
 struct Tally {
     calls: u64,
-    /// Those that didn't return.
+    /// Number of calls that didn't return.
     without_end: u64,
     total_ns: u64,
     longest_ns: u64,
-    /// Failed calls, by result.
+    /// Number of failed calls, by result.
     errors: BTreeMap<i64, u64>,
 }
 
@@ -60,7 +61,7 @@ impl Tally {
 
 #[derive(Debug, Default)]
 struct Syscalls {
-    /// By what was called, whose it is and its place in the tree.
+    /// By system call, task, and node in the tree.
     all: BTreeMap<(LabelId, TaskOf, NodeId), Tally>,
 }
 
@@ -156,7 +157,7 @@ impl Drawn for Syscalls {
     }
 }
 
-/// What calls failed with, the most frequent first.
+/// The errors with which calls failed, the most frequent first.
 fn errors(tally: &Tally) -> String {
     let mut errors: Vec<(i64, u64)> = tally
         .errors
@@ -186,10 +187,10 @@ fn errors(tally: &Tally) -> String {
     }
 }
 
-/// A name with its calls and remarks.
+/// A name, its calls, and its remarks.
 type Row = (String, Tally, String);
 
-/// Those that took most first, then by calls and name.
+/// Rows ordered by most time, then by most calls, then by name.
 fn sorted(rows: impl Iterator<Item = Row>) -> Vec<Row> {
     let mut rows: Vec<Row> = rows.collect();
     rows.sort_by(|(a_name, a, _), (b_name, b, _)| {
@@ -213,7 +214,7 @@ fn write_table(
     )?;
     for (name, tally, more) in rows.iter().take(most) {
         let ended = tally.calls - tally.without_end;
-        // A log without times has none to tell.
+        // A log without times shows `-`.
         let time = |ns: Option<u64>| match ns {
             Some(ns) if whole.total_ns > 0 => duration(ns),
             _ => "-".to_owned(),

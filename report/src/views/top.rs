@@ -6,7 +6,7 @@ use crate::profile::functions::{TopOptions, named, shown};
 use crate::recording::account::share;
 use std::io::{self, Write};
 
-/// The view.
+/// The row of this view in the table of views.
 pub(crate) const VIEW: View = View {
     name: "top",
     about: "Functions by their samples (the default)",
@@ -32,7 +32,7 @@ fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
 /// Writes the table.
 ///
 /// # Errors
-/// What `out` returns.
+/// The errors of `out`.
 pub fn write(profile: &Profile, options: TopOptions, out: &mut dyn Write) -> io::Result<()> {
     let screen = options.screen;
     for line in profile.account.lines() {

@@ -9,7 +9,7 @@ use crate::text::screen::{Notes, Screen, width};
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-/// The view.
+/// The row of this view in the table of views.
 pub(crate) const VIEW: View = View {
     name: "tree",
     about: "Who called whom, as text",
@@ -23,18 +23,18 @@ fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
     Ok(true)
 }
 
-/// What to show.
+/// Options of the tree.
 #[derive(Debug, Clone, Copy)]
 pub struct TreeOptions {
     /// Least share of the samples, 0 to 1, that a line must have.
     pub least_share: f64,
     /// Most levels; 0 for all.
     pub depth: usize,
-    /// Inverted: innermost frames first.
+    /// Whether the tree is inverted: innermost frames first.
     pub reverse: bool,
-    /// Collapse recursion.
+    /// Whether to collapse recursion.
     pub fold: bool,
-    /// The terminal.
+    /// Width and colours of the terminal.
     pub screen: Screen,
 }
 
@@ -53,7 +53,7 @@ impl Default for TreeOptions {
 /// Writes the tree.
 ///
 /// # Errors
-/// What `out` returns.
+/// The errors of `out`.
 pub fn write(profile: &Profile, options: TreeOptions, out: &mut dyn Write) -> io::Result<()> {
     for line in profile.account.lines() {
         options.screen.write_prose("", &line, 2, out)?;
@@ -67,12 +67,12 @@ pub fn write(profile: &Profile, options: TreeOptions, out: &mut dyn Write) -> io
     write_calls(profile, calls, options, out)
 }
 
-/// The column `self`.
+/// The content of the column `self`.
 #[derive(Debug)]
 pub(super) enum Own {
     /// The count that ends at the node itself.
     Ends,
-    /// None: the tree begins with innermost functions.
+    /// No column: the tree begins with innermost functions.
     Unsaid,
     /// A number for each node, to be summed over its descendants.
     Of(Vec<u64>),
@@ -128,16 +128,16 @@ impl<'t> Calls<'t> {
     }
 }
 
-/// A line to write.
+/// A line that is to be written.
 struct Line {
     node: NodeId,
     depth: usize,
-    /// Indentation of the line, and of those of its children.
+    /// Indentation of the line, and that of its children's lines.
     prefix: String,
     branch: &'static str,
 }
 
-/// Most levels of indentation: deeper ones are unreadable, and each line costs its depth in spaces.
+/// Most columns of indentation: deeper lines are unreadable, and each costs its depth in blanks.
 const INDENT_COLUMNS_MAX: usize = 240;
 /// Columns that indentation leaves for the name.
 const NAME_COLUMNS: usize = 24;
@@ -149,13 +149,13 @@ struct Walk<'a> {
     totals: Vec<u64>,
     children: Vec<Vec<NodeId>>,
     least: u64,
-    /// A list instead of recursion, since the guest decides how deep stacks are.
+    /// A list in place of recursion, because the guest determines how deep stacks are.
     lines: Vec<Line>,
     left_out: usize,
     has_rounds: bool,
 }
 
-/// Writes `calls`, whose labels are those of `profile`.
+/// Writes the tree of `calls`, whose labels are those of `profile`.
 pub(super) fn write_calls(
     profile: &Profile,
     mut calls: Calls<'_>,
@@ -183,7 +183,7 @@ pub(super) fn write_calls(
     let own_heading = own.as_ref().map(|_| format!("  {:>amounts$}", "self"));
     let own_heading = own_heading.unwrap_or_default();
     let heading = format!("{:>amounts$} {:>shares$}{own_heading}  ", "total", "%");
-    // Column of functions without indentation.
+    // The column at which functions without indentation begin.
     let column = heading.len();
     let indent_max = screen.columns.map_or(INDENT_COLUMNS_MAX, |columns| {
         columns
@@ -203,6 +203,7 @@ pub(super) fn write_calls(
         let lead = format!("{}{}", line.prefix, line.branch);
         let name = walk.name(line.node, screen, column + width(&lead));
         writeln!(out, "{total:>amounts$} {share}{own}  {lead}{name}")?;
+        // Deep lines are no longer indented, which leaves room for their names.
         let is_narrow = width(&line.prefix) < indent_max;
         let below = match line.branch {
             "" => line.prefix,
@@ -259,8 +260,9 @@ impl Walk<'_> {
         let shown: Vec<NodeId> = shown.copied().collect();
         self.left_out += list.len() - shown.len();
         let alone = shown.len() == 1;
+        // The last child is pushed first, so that the first one is written next.
         for (index, node) in shown.iter().enumerate().rev() {
-            // A chain of only children is not indented: there is no branch to draw.
+            // A node without siblings is not indented: there is no branch to draw.
             let branch = match (alone, index + 1 == shown.len()) {
                 (true, _) => "",
                 (_, true) => "└ ",

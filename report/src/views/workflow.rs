@@ -1,6 +1,7 @@
 //! Annotations for a workflow of GitHub Actions, as commands for the runner.
 //!
-//! Source: GitHub's documentation, "Workflow commands for GitHub Actions". A step shows ten of each level.
+//! Source: GitHub's documentation, "Workflow commands for GitHub Actions". A step shows at most ten
+//! annotations of each level.
 
 use crate::profile::Profile;
 use crate::profile::functions::{TopOptions, shown};
@@ -16,16 +17,16 @@ pub(crate) const SHOWN: usize = 10;
 pub enum Level {
     /// For information.
     Notice,
-    /// To be checked.
+    /// A fact to check.
     Warning,
-    /// The reason of a failure.
+    /// The reason for a failure.
     Error,
 }
 
 /// Writes an annotation. `text` may have several lines; nothing in it is interpreted as a command.
 ///
 /// # Errors
-/// What `out` returns.
+/// The errors of `out`.
 pub fn annotate(level: Level, text: &str, out: &mut dyn Write) -> io::Result<()> {
     let level = match level {
         Level::Notice => "notice",

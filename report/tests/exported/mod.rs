@@ -6,7 +6,7 @@ use uniprof_report::images::Library;
 use uniprof_report::profile::Options;
 use uniprof_report::recording::Recording;
 
-/// What the format called `name` makes of `recordings`.
+/// The export of `recordings` in the format called `name`.
 pub fn exported(
     name: &str,
     recordings: &[&Recording],

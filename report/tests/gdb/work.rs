@@ -1,4 +1,4 @@
-//! Rust for an unwinder: generics, trait objects, closures, collections, formatting, and panics
+//! Rust code that is hard to unwind: generics, trait objects, closures, collections, formatting, and panics
 //! that are caught.
 
 use std::collections::{BTreeMap, HashMap};

@@ -1,4 +1,4 @@
-//! Annotated functions for tests: reports on them, read back; recordings and images made up for them.
+//! Annotated functions for tests: reports on them, parsed; and synthetic recordings and images.
 
 #![allow(dead_code)]
 
@@ -21,7 +21,7 @@ pub fn corpus(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// The report on `function`, with these images and no other file.
+/// The report on `function`, with these images and no other files.
 pub fn annotated(
     recordings: &[&Recording],
     images: &[PathBuf],
@@ -50,7 +50,7 @@ pub fn annotated(
     String::from_utf8(out).unwrap()
 }
 
-/// One instruction of a report.
+/// An instruction in a report.
 #[derive(Debug)]
 pub struct Shown {
     pub own: u64,
@@ -90,18 +90,18 @@ pub fn instructions(report: &str) -> Vec<Shown> {
     found
 }
 
-/// Path of the image of made-up recordings.
+/// Path of the image in synthetic recordings.
 const PATH: &str = "/somewhere/app";
-/// Where it is mapped from its first byte on.
+/// The address of the image's first byte.
 const MAPPED: u64 = 0x5555_0000_0000;
 
-/// A recording of stacks, innermost frames first, as offsets in the file of `PATH`; with these
-/// functions in it: start, size in bytes and name.
+/// A synthetic recording of stacks, innermost frames first, as offsets in the file of `PATH`. The image has
+/// these functions: start, size in bytes and name.
 pub fn made(build_id: &[u8], functions: &[(u64, u64, String)], stacks: &[&[u64]]) -> Recording {
     made_of(TargetKind::Process, build_id, functions, stacks)
 }
 
-/// The same of any kind of guest.
+/// The same for a target of any sort.
 pub fn made_of(
     kind: TargetKind,
     build_id: &[u8],
@@ -110,7 +110,7 @@ pub fn made_of(
 ) -> Recording {
     let mut metadata = Metadata::default();
     metadata.target.kind = kind;
-    // A guest's addresses are those of space 0, in which nothing moves.
+    // A guest's addresses are those of address space 0, in which nothing moves.
     let space = match kind {
         TargetKind::Process => 7,
         _ => 0,
@@ -165,10 +165,10 @@ pub fn made_of(
     Recording::from_bytes("made.uprof", writer.finish(&end).unwrap()).unwrap()
 }
 
-/// Where the code of an image of nothing but `nop` lies, in the file and in memory.
+/// Start of the code in an image that has only `nop`, both in the file and in memory.
 pub const NOPS: u64 = 0x1000;
 
-/// Such an image: a file header, one program header, and code.
+/// Writes such an image: a file header, one program header, and code.
 pub fn nops(folder: &Path, code_bytes: u64) -> PathBuf {
     let mut image = Vec::new();
     image.extend(*b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");
@@ -178,7 +178,7 @@ pub fn nops(folder: &Path, code_bytes: u64) -> PathBuf {
     image.extend([0, 64, 0].map(u64::to_le_bytes).concat());
     let sizes: [u16; 8] = [0, 0, 64, 56, 1, 64, 0, 0];
     image.extend(sizes.map(u16::to_le_bytes).concat());
-    // PT_LOAD, to be read and executed.
+    // PT_LOAD, readable and executable.
     image.extend([1, 5].map(u32::to_le_bytes).concat());
     let segment = [NOPS, NOPS, NOPS, code_bytes, code_bytes, 0x1000];
     image.extend(segment.map(u64::to_le_bytes).concat());

@@ -1,4 +1,4 @@
-//! Recordings made up for tests: known stacks at known times.
+//! Synthetic recordings for tests: known stacks at known times.
 
 #![allow(dead_code)]
 
@@ -8,13 +8,13 @@ use uprof::cold::{ModuleChange, ModuleEvent, TargetKind, TaskChange, TaskEvent};
 use uprof::image::{ImageIdentity, ImagePart, Symbol};
 use uprof::{Arch, Details, Frame, Sample, State, Task, Wait, Writer};
 
-/// Where the made-up program's functions are: 0x100 bytes each from here.
+/// Address of the first function of the synthetic program; each function has 0x100 bytes.
 pub const BASE: u64 = 0x40_1000;
-/// Where those of the made-up kernel are.
+/// Address of the first function of the synthetic kernel.
 pub const KERNEL: u64 = 0xffff_ffff_8100_0000;
 
-/// A made-up sample: milliseconds, thread, state, and functions by number, innermost first.
-/// Numbers from 100 on are the kernel's.
+/// A synthetic sample: milliseconds, thread, state, and functions by number, innermost first. Numbers from
+/// 100 on are the kernel's.
 pub struct Made<'a> {
     pub at_ms: u64,
     pub thread: u32,
@@ -22,7 +22,7 @@ pub struct Made<'a> {
     pub stack: &'a [u64],
 }
 
-/// The address of a made-up function, somewhere inside.
+/// An address inside a synthetic function.
 pub fn address(function: u64) -> u64 {
     match function {
         0..100 => BASE + 0x100 * function + 0x10,
@@ -30,12 +30,12 @@ pub fn address(function: u64) -> u64 {
     }
 }
 
-/// A recording of `names[n]` at function `n`, and `kernel[n]` at function `100 + n`.
+/// A recording in which function `n` is called `names[n]`, and function `100 + n` is called `kernel[n]`.
 pub fn recording(names: &[&str], kernel: &[&str], samples: &[Made<'_>]) -> Vec<u8> {
     recording_of(names, kernel, samples, |_| None)
 }
 
-/// The same with waits: which of the samples, by number, are one, and how long.
+/// The same with waits: the numbers of the samples that are waits, and their durations.
 pub fn recording_of(
     names: &[&str],
     kernel: &[&str],
@@ -154,7 +154,7 @@ fn image(path: &str, start: u64, names: &[&str]) -> ImagePart {
         load_bias: 0,
         origin: "test".into(),
     });
-    // Addresses of the image: where the program's first function lies in its file.
+    // Image addresses: the offset of the program's first function in its file.
     let from = if start == BASE { 0x1000 } else { start };
     for (number, name) in names.iter().enumerate() {
         let address = from + 0x100 * number as u64;
@@ -192,7 +192,7 @@ pub fn small() -> Vec<u8> {
     )
 }
 
-/// Opens a made-up recording.
+/// Opens a synthetic recording.
 pub fn open(bytes: Vec<u8>) -> Recording {
     Recording::from_bytes("made.uprof", bytes).unwrap()
 }

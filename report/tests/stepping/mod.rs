@@ -1,7 +1,6 @@
-//! A program stepped instruction by instruction. Who steps knows the truth about callers: each call
-//! adds one, and each takes its leave when the stack pointer passes it or a return goes to it. What
-//! the unwinder says at each step, from registers and the bytes from the stack pointer up alone, is
-//! held against that.
+//! A program is stepped instruction by instruction, which shows its true callers. Each call adds a caller. It
+//! is removed when the stack pointer passes it or a return goes to it. At each step, the unwinder gets only
+//! the registers and the bytes from the stack pointer up, and its frames are compared with these callers.
 
 pub mod shadow;
 pub mod stub;
@@ -18,31 +17,31 @@ use uniprof_report::images::{Image, SymbolTable};
 use uniprof_report::unwind::{Module, RuleTable};
 use uprof::Registers;
 
-/// Puts us and the child `id` on one processor, where neither waits for the other's to wake up.
+/// Pins this process and the child `id` to one processor, so that neither waits for the other's to wake up.
 fn pin(id: u32) {
     let mut here = CpuSet::new();
     here.set(0).unwrap();
-    // Only for speed: where it isn't allowed, all goes on as it is.
+    // This is only for speed. If it isn't allowed, the test runs as usual.
     let _ = sched_setaffinity(Pid::from_raw(id as i32), &here);
     let _ = sched_setaffinity(Pid::from_raw(0), &here);
 }
 
-/// Something that can be stepped.
+/// A machine that can be stepped.
 pub trait Machine {
-    /// Carries out one instruction. `None`: the program ended; `Some(true)`: a signal's handler
-    /// was entered instead.
+    /// Executes one instruction. `None`: the program ended. `Some(true)`: a signal handler was entered
+    /// instead.
     fn step(&mut self) -> Option<bool>;
-    /// By DWARF number: those that a recording of a process has, and no others.
+    /// The registers by DWARF number: exactly those of a recorded process.
     fn registers(&mut self) -> Registers;
-    /// The bytes from the stack pointer to the end of the stack.
+    /// The bytes from the address `from` to the end of the stack.
     fn stack(&mut self, from: u64) -> &[u8];
     /// Up to sixteen bytes of code.
     fn code(&mut self, at: u64) -> Vec<u8>;
-    /// What is mapped as code: first address, the one after the last, offset in the file, path.
+    /// The mappings of code: first address, end address, offset in the file, path.
     fn maps(&mut self) -> Vec<(u64, u64, u64, String)>;
 }
 
-/// An image with what tests ask of it.
+/// An image, with what the tests need of it.
 #[derive(Clone)]
 pub struct Known {
     pub image: Arc<Image>,
@@ -50,12 +49,12 @@ pub struct Known {
     pub symbols: Arc<SymbolTable>,
 }
 
-/// Images by path, read once.
+/// Images by path, each read once.
 #[derive(Default)]
 pub struct Images(HashMap<String, Option<Known>>);
 
 impl Images {
-    /// The modules of `machine` as they are now, with their images.
+    /// The current modules of `machine`, with their images.
     pub fn modules(&mut self, machine: &mut dyn Machine) -> Vec<(Module, Known)> {
         let mut modules = Vec::new();
         for (start, end, offset, path) in machine.maps() {

@@ -1,20 +1,20 @@
-//! The callers as the stepping knows them: instructions and stack pointers go in, the chain that an
-//! unwinder has to find comes out.
+//! The callers that stepping shows. Input: instructions and stack pointers. Output: the chain that an
+//! unwinder has to find.
 
 use uprof::Arch;
 
-/// What an instruction does to the chain of callers.
+/// The effect of an instruction on the chain of callers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     None,
     Call,
     Return,
-    /// QEMU's stub steps over it and the instruction behind it in one.
+    /// QEMU's stub steps over a system call and the instruction after it at once.
     SystemCall,
 }
 
 impl Effect {
-    /// Of the instruction at the start of `code`.
+    /// The effect of the instruction at the start of `code`.
     pub fn of(arch: Arch, code: &[u8]) -> Effect {
         match arch {
             Arch::X86_64 => x86_64(code),
@@ -49,20 +49,20 @@ fn aarch64(code: &[u8]) -> Effect {
 }
 
 struct Caller {
-    /// Its address: behind the call, or where it was interrupted.
+    /// Its return address, or the address where it was interrupted.
     address: u64,
-    /// While it is there, the stack pointer is not above this.
+    /// The highest stack pointer while this frame exists.
     reach: u64,
-    /// It was not calling.
+    /// Whether it was interrupted rather than calling.
     is_interrupted: bool,
 }
 
-/// The callers of the instruction at hand.
+/// The callers of the current instruction.
 #[derive(Default)]
 pub struct Shadow(Vec<Caller>);
 
 impl Shadow {
-    /// With these callers (innermost first) while the stack pointer is `sp`.
+    /// Starts with these callers (innermost first), at stack pointer `sp`.
     pub fn with(callers: &[u64], sp: u64) -> Shadow {
         let callers = callers.iter().rev().map(|address| Caller {
             address: *address,
@@ -72,15 +72,15 @@ impl Shadow {
         Shadow(callers.collect())
     }
 
-    /// An instruction at `from` was carried out: now the stack pointer is `sp`, and `at` the
-    /// address of the next one.
+    /// Notes that the instruction at `from` was executed. The stack pointer is now `sp`, and the next
+    /// instruction is at `at`.
     pub fn took(&mut self, arch: Arch, effect: Effect, from: u64, sp: u64, at: u64, top: u64) {
         while self.0.last().is_some_and(|caller| caller.reach < sp) {
             self.0.pop();
         }
         let links = arch == Arch::Aarch64;
         match effect {
-            // Where calls push the return address, `top` is it.
+            // If calls push the return address, it is `top`.
             Effect::Call => self.0.push(Caller {
                 address: if links { from + 4 } else { top },
                 reach: sp,
@@ -93,8 +93,8 @@ impl Shadow {
         }
     }
 
-    /// A signal came at `from`, while the stack pointer was `sp`; the handler's is `handler_sp` and
-    /// its return address `top`.
+    /// Notes that a signal arrived at `from` with stack pointer `sp`. The handler begins with `handler_sp`,
+    /// and its return address is `top`.
     pub fn interrupted(&mut self, from: u64, sp: u64, handler_sp: u64, top: u64) {
         self.0.push(Caller {
             address: from,

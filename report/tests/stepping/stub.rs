@@ -1,4 +1,4 @@
-//! A program of another processor, run by qemu-user and stepped through its gdb stub.
+//! A program for another processor, run by qemu-user and stepped through its gdb stub.
 
 use super::{Machine, pin};
 use std::io::{BufReader, Read, Write};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use uniprof_report::images::Image;
 use uprof::Registers;
 
-/// Bytes above the first stack pointer that are read: arguments follow, which no frame needs.
+/// Bytes above the first stack pointer that are read. Above them are arguments, which no frame needs.
 const ABOVE_BYTES: u64 = 64;
 const WORD_REGISTERS: usize = 33;
 
@@ -24,10 +24,10 @@ pub struct Stub {
 }
 
 impl Stub {
-    /// Starts `program`, which is linked statically, and stands before the instruction at `main`:
-    /// a step is a few round trips, and there are hundred thousands before it.
+    /// Starts `program`, which is statically linked, and stops it at `main`: a step is a few round trips, and
+    /// there are hundreds of thousands of instructions before `main`.
     pub fn start(program: &Path, main: u64) -> Stub {
-        // The port is free now; that someone takes it before QEMU does is unlikely enough.
+        // The port is free now. It is unlikely that another program takes it before QEMU does.
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         drop(listener);
@@ -67,7 +67,7 @@ impl Stub {
         stub
     }
 
-    /// The answer to one packet (gdb's manual, "Remote Serial Protocol").
+    /// The reply to one packet (gdb's manual, "Remote Serial Protocol").
     fn ask(&mut self, question: &str) -> String {
         let sum = question.bytes().fold(0u8, u8::wrapping_add);
         let packet = format!("${question}#{sum:02x}");
@@ -116,7 +116,7 @@ fn unhex(text: &str) -> Vec<u8> {
 
 impl Drop for Stub {
     fn drop(&mut self) {
-        // It may have ended by itself; either way it is gone afterwards.
+        // It may have ended by itself; in both cases it is gone afterwards.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -124,7 +124,7 @@ impl Drop for Stub {
 
 impl Machine for Stub {
     fn step(&mut self) -> Option<bool> {
-        // A signal is reported instead of a step, and is dropped by going on.
+        // A signal is reported in place of a step. It is dropped by continuing.
         let answer = loop {
             let answer = self.ask("s");
             if !answer.starts_with('T') || answer.starts_with("T05") {

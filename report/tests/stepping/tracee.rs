@@ -1,4 +1,4 @@
-//! A program of this machine, stepped by ptrace from its very first instruction.
+//! A program of this machine, stepped with ptrace from its very first instruction.
 
 use super::{Machine, pin};
 use nix::sys::ptrace::{self, Event, Options};
@@ -16,16 +16,16 @@ const STACK_BYTES: usize = 256 << 10;
 pub struct Tracee {
     child: Child,
     pid: Pid,
-    /// A signal that the program is about to get.
+    /// A signal that the program will get at the next step.
     signal: Option<Signal>,
     stack_end: u64,
     bytes: Vec<u8>,
 }
 
 impl Tracee {
-    /// Starts `program` with `arguments`, and stands before its first instruction.
+    /// Starts `program` with `arguments`, and stops it before its first instruction.
     pub fn start(program: &Path, arguments: &[&str]) -> Tracee {
-        // The shell waits for us where it is about to become the program.
+        // The shell waits for this process before it becomes the program.
         let child = Command::new("/bin/sh")
             .args(["-c", "kill -STOP $$; exec \"$0\" \"$@\""])
             .arg(program)
@@ -70,7 +70,7 @@ impl Tracee {
         tracee
     }
 
-    /// Start and end of the mapping that has `address`.
+    /// Start and end of the mapping that contains `address`.
     fn line_of(&self, address: u64) -> Option<(u64, u64)> {
         let text = std::fs::read_to_string(format!("/proc/{}/maps", self.pid)).ok()?;
         let mut ranges = text
@@ -96,7 +96,7 @@ fn range(text: &str) -> Option<(u64, u64)> {
 
 impl Drop for Tracee {
     fn drop(&mut self) {
-        // It may have ended by itself; either way it is gone afterwards.
+        // It may have ended by itself; in both cases it is gone afterwards.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! What the steps of one program came to.
+//! The result of stepping through one program.
 
 use super::shadow::{Effect, Shadow};
 use super::{Images, Known, Machine};
@@ -8,24 +8,23 @@ use uniprof_report::unwind::{Cache, Module, Options, Stack, Unwinder};
 use uprof::cpu::SpecialRegisters;
 use uprof::{Arch, Frame, Registers, Stop};
 
-/// An instruction that was looked at so often has shown what it can.
+/// An instruction is not checked again after this many times.
 const LOOKS_MAX: u32 = 32;
 
-/// The steps of one program.
+/// The result for one program.
 #[derive(Default)]
 pub struct Steps {
     pub taken: usize,
-    /// Steps at which our frames were held against the truth.
+    /// Number of steps at which the frames were compared with the truth.
     pub looked_at: usize,
-    /// How often, for each instruction.
+    /// Number of comparisons for each instruction.
     pub looks: HashMap<u64, u32>,
     pub frames: usize,
-    /// Steps in handlers of signals.
+    /// Number of steps in signal handlers.
     pub in_signals: usize,
-    /// Steps at which our frames are not the truth, by where and how.
+    /// Steps with wrong frames: their number and a description, by the function.
     pub wrong: BTreeMap<String, (usize, String)>,
-    /// The same, where the frame that has the wrong caller is of code without call frame
-    /// information.
+    /// The same, if the frame with the wrong caller is in code without call frame information.
     pub without_rule: BTreeMap<String, (usize, String)>,
 }
 
@@ -61,7 +60,7 @@ impl Steps {
     }
 }
 
-/// What is mapped now.
+/// The current mappings.
 struct Mapped {
     modules: Vec<(Module, Known)>,
     unwinder: Unwinder,
@@ -106,7 +105,7 @@ impl Mapped {
     }
 }
 
-/// A program on its way, and what is held against what.
+/// A program that is being stepped, and the state of the comparison.
 struct Walk<'m> {
     arch: Arch,
     machine: &'m mut dyn Machine,
@@ -119,8 +118,8 @@ struct Walk<'m> {
     steps: Steps,
 }
 
-/// Takes up to `most` steps of `machine`. Its first instruction has no callers, or is the first one
-/// of `main`, whose callers are believed if they lead to the start of the program.
+/// Takes up to `most` steps of `machine`. Its first instruction has no callers; or it is the first of `main`,
+/// whose callers are assumed to be right if they lead to the start of the program.
 pub fn step(arch: Arch, machine: &mut dyn Machine, is_main: bool, most: usize) -> Steps {
     let mut images = Images::default();
     let mapped = Mapped::new(arch, &mut images, machine);
@@ -143,7 +142,7 @@ pub fn step(arch: Arch, machine: &mut dyn Machine, is_main: bool, most: usize) -
 }
 
 impl Walk<'_> {
-    /// Takes our own frames for the truth to begin with.
+    /// Takes the unwinder's frames at the start as the truth.
     fn believe(&mut self) {
         let registers = self.machine.registers();
         let sp_number = self.arch.special_registers().sp;
@@ -227,7 +226,7 @@ impl Walk<'_> {
         *effect.or_insert_with(|| Effect::of(self.arch, &machine.code(at)))
     }
 
-    /// Holds our frames against the truth.
+    /// Compares the unwinder's frames with the truth.
     fn check(&mut self, registers: &Registers, pc: u64, sp: u64) {
         let stop = self.unwind(registers, sp);
         let steps = &mut self.steps;
@@ -243,7 +242,7 @@ impl Walk<'_> {
         if is_whole && stop == Stop::Complete {
             return;
         }
-        // What its caller was taken to be is wrong.
+        // The caller that was found for this frame is wrong.
         let last = self.frames[same.max(1) - 1];
         let wanted = truth().nth(same);
         let place = format!("from {}", self.mapped.name(&self.frames[0]));

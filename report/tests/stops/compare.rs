@@ -1,10 +1,10 @@
-//! One stop: our frames against gdb's.
+//! Compares the unwinder's frames with gdb's at one stop.
 
 use super::Stopped;
 use uniprof_report::unwind::{Cache, Options, Unwinder};
 use uprof::FrameKind;
 
-/// What one stop came to.
+/// The result of the comparison at one stop.
 pub enum Verdict {
     Same(uprof::Stop),
     /// The number of the first frame that differs, counted from the innermost.
@@ -18,7 +18,7 @@ pub fn compare(unwinder: &Unwinder, cache: &mut Cache, stop: &Stopped) -> Verdic
     let end = unwinder.unwind(cache, &stop.registers, &memory, options, &mut frames);
     let ours: Vec<u64> = frames.iter().map(|frame| frame.address).collect();
     if ours == stop.frames.iter().map(|frame| frame.pc).collect::<Vec<_>>() {
-        // gdb calls a frame a signal's; the one above it must then be an interrupted one.
+        // If gdb marks a frame as that of a signal, the one above it must be an interrupted one.
         for (index, frame) in stop.frames.iter().enumerate() {
             let above = frames.get(index + 1).map(|above| above.kind);
             let wanted = match frame.is_signal {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use uprof::Arch;
 
-/// A way to build one of the programs.
+/// How to build one of the programs.
 pub struct Program {
     pub name: &'static str,
     pub source: &'static str,
@@ -48,7 +48,7 @@ pub const PROGRAMS: &[Program] = &[
     program("rust-O", "work.rs", &["rustc", "--edition=2024", "-O"]),
 ];
 
-/// Why there can be no stops, if so.
+/// Why there can be no stops; `None` if there can.
 pub fn missing() -> Option<String> {
     ["gdb", "gcc", "g++", "rustc"].into_iter().find_map(|tool| {
         let error = Command::new(tool).arg("--version").output().err()?;
@@ -63,9 +63,9 @@ fn sources() -> PathBuf {
 }
 
 impl Program {
-    /// Builds it in `folder` and stops it `stops` times.
+    /// Builds the program in `folder` and stops it `stops` times.
     pub fn stop(&self, folder: &Path, stops: usize, seed: usize) -> Dump {
-        // Rust's and C++'s names depend on the compiler; theirs are reached by stepping alone.
+        // Names of Rust and C++ functions depend on the compiler, so these are only reached by stepping.
         let go_to = match self.source {
             "work.c" => "on_signal,work_leaf,formatted",
             _ => "",
@@ -86,7 +86,7 @@ impl Program {
     }
 }
 
-/// Runs a tool to its end, which has to be a good one.
+/// Runs a tool to its end, which must be successful.
 pub fn run(command: &mut Command) {
     let output = command
         .output()
@@ -95,7 +95,7 @@ pub fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?} failed: {said}");
 }
 
-/// What gdb is to stop.
+/// The target that gdb stops.
 pub struct Target<'a> {
     /// The gdb stub of a guest, or empty for a program that gdb starts.
     pub remote: &'a str,
@@ -105,7 +105,7 @@ pub struct Target<'a> {
 /// Stops `program`, or the guest behind a gdb stub, under gdb.
 pub fn run_gdb(program: &Path, go_to: &str, target: &Target, stops: usize, seed: usize) -> Dump {
     let out = program.with_extension("jsonl");
-    // A breakpoint that is never reached must not hang the tests.
+    // A breakpoint that is never reached must not hang the test.
     let log = Command::new("timeout")
         .args(["120", gdb_for(target.arch)])
         .args(["-nx", "-batch", "-x"])
@@ -123,7 +123,7 @@ pub fn run_gdb(program: &Path, go_to: &str, target: &Target, stops: usize, seed:
     Dump::read(&out).unwrap_or_else(|error| panic!("{error}; gdb said: {messages}"))
 }
 
-/// The gdb that knows a processor.
+/// The name of the gdb that supports a processor.
 pub fn gdb_for(arch: Arch) -> &'static str {
     match arch {
         Arch::X86_64 => "gdb",

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use uprof::Arch;
 
-/// Functions to go to before every tenth stop: work, interrupt handlers, assembly.
+/// Functions to continue to before every tenth stop: work, interrupt handlers, assembly.
 const GO_TO: &str = "interrupt_work,timer_tick,timer_entry,burn,descend,one_round";
 /// The aarch64 guest has no interrupt handler.
 const GO_TO_AARCH64: &str = "burn,descend,one_round";
@@ -17,7 +17,7 @@ struct Guest(Child);
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        // It may have ended by itself; either way it is gone afterwards.
+        // It may have ended by itself; in both cases it is gone afterwards.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -49,9 +49,9 @@ fn machine(arch: Arch, image: &Path) -> Command {
     machine
 }
 
-/// Boots `image`, stops it `stops` times under gdb.
+/// Boots `image`, and stops it `stops` times under gdb.
 pub fn stop(arch: Arch, image: &Path, stops: usize, seed: usize) -> Dump {
-    // The port is free now; that someone takes it before QEMU does is unlikely enough.
+    // The port is free now. It is unlikely that another program takes it before QEMU does.
     let port = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()

@@ -1,7 +1,7 @@
-//! Stops of a program as gdb wrote them down (see gdb/stops.py): text goes in; registers, stack
-//! bytes, gdb's frames and the modules that were mapped come out.
+//! Stops of a program as gdb wrote them (see gdb/stops.py). Input: text. Output: registers, stack bytes,
+//! gdb's frames and the mapped modules.
 
-#![allow(dead_code)] // each test uses a part
+#![allow(dead_code)] // each test uses only a part
 
 pub mod compare;
 pub mod driver;

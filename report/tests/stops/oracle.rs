@@ -1,4 +1,4 @@
-//! framehop over the same modules and bytes: a second opinion, and what speed is measured by.
+//! framehop with the same modules and bytes: a second opinion, and a reference for speed.
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, FrameAddress, Unwinder as _};

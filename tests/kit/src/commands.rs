@@ -1,5 +1,5 @@
-//! Every command that reads a recording. Input: the recording's path. Output: arguments of `uniprof`, a list for each
-//! command. Views and exports come from the tables that the program itself has.
+//! Every command that reads a recording. Input: the recording's path. Output: arguments of `uniprof`, one
+//! list for each command. Views and exports come from the program's own tables.
 
 use uniprof_report::export::FORMATS;
 use uniprof_report::views::{Output, VIEWS, View};
@@ -11,7 +11,7 @@ fn words(words: &[&str]) -> Words {
     words.iter().map(|&word| word.to_owned()).collect()
 }
 
-/// The flag of a view. One that is about a function gets `function`; pictures and pages go to standard output.
+/// The flag of a view. A view of one function gets `function`; pictures and pages go to standard output.
 #[must_use]
 pub fn view_flag(view: &View, function: &str) -> String {
     match view.output {
@@ -22,7 +22,7 @@ pub fn view_flag(view: &View, function: &str) -> String {
     }
 }
 
-/// Each view of `recording`, and the options that change how views are written.
+/// Commands for each view of `recording`, and for the options that change how views are written.
 #[must_use]
 pub fn reports(recording: &str, function: &str) -> Vec<Words> {
     let views = VIEWS.iter().map(|view| view_flag(view, function));
@@ -44,7 +44,7 @@ pub fn reports(recording: &str, function: &str) -> Vec<Words> {
     views.chain(forms).collect()
 }
 
-/// Each export of `recording`, to standard output.
+/// Commands for each export of `recording`, to standard output.
 #[must_use]
 pub fn exports(recording: &str) -> Vec<Words> {
     let formats = FORMATS.iter().map(|format| format.name);
@@ -53,7 +53,7 @@ pub fn exports(recording: &str) -> Vec<Words> {
     plain.chain([by_thread]).collect()
 }
 
-/// Each form of a comparison of two recordings; its pictures go to standard output.
+/// Commands for each form of a comparison of two recordings. Pictures go to standard output.
 #[must_use]
 pub fn comparisons(before: &str, after: &str) -> Vec<Words> {
     let forms: [&[&str]; 8] = [
@@ -70,7 +70,7 @@ pub fn comparisons(before: &str, after: &str) -> Vec<Words> {
     forms.into()
 }
 
-/// What is said of `recording` beside its profile.
+/// Commands that describe `recording` without its profile.
 #[must_use]
 pub fn inspections(recording: &str) -> Vec<Words> {
     let forms: [&[&str]; 3] = [&["info"], &["info", "--width", "60"], &["dump"]];
@@ -79,7 +79,7 @@ pub fn inspections(recording: &str) -> Vec<Words> {
         .into()
 }
 
-/// Recordings that are made of `recording`, each as the new file `out`.
+/// Commands that write a recording made from `recording` to the new file `out`.
 #[must_use]
 pub fn copies(recording: &str, out: &str) -> Vec<Words> {
     let forms: [&[&str]; 3] = [&["recover"], &["bundle"], &["bundle", "--redact"]];
@@ -87,7 +87,7 @@ pub fn copies(recording: &str, out: &str) -> Vec<Words> {
     forms.into()
 }
 
-/// All of them.
+/// All of these commands.
 #[must_use]
 pub fn all(recording: &str, function: &str, out: &str) -> Vec<Words> {
     [

@@ -1,7 +1,7 @@
-//! What the program's tests have in common: the built program, what it printed, and the corpus.
+//! Helpers of the program's tests: the built program, its output, and the corpus.
 //!
-//! [`commands`] makes a command line of every view, export and comparison that there is, so that a test of all outputs
-//! has new ones without being changed.
+//! [`commands`] makes a command line for every view, export and comparison, so that a test of all outputs
+//! includes new ones without a change.
 
 pub mod commands;
 
@@ -14,7 +14,7 @@ pub fn program() -> PathBuf {
     assert_cmd::cargo::cargo_bin("uniprof")
 }
 
-/// A run of it, without arguments yet.
+/// A command that runs it, without arguments yet.
 #[must_use]
 pub fn uniprof() -> Command {
     Command::new(program())
@@ -24,7 +24,7 @@ pub fn uniprof() -> Command {
 #[must_use]
 pub fn root() -> &'static Path {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
-    // tests/kit in it.
+    // This package is tests/kit in that folder.
     folder.ancestors().nth(2).unwrap_or(folder)
 }
 
@@ -40,7 +40,7 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What a program printed before it ended, and how it ended.
+/// The output of a program that has ended, and its exit status.
 #[derive(Debug)]
 pub struct Ended {
     /// Its exit status.

@@ -1,6 +1,6 @@
-//! Records of a redacted recording, each built field by field from the one that it replaces. Every struct is taken
-//! apart without `..` and no text is copied (tests/tidy.rs): a new field doesn't compile, and a new text stays behind,
-//! until it is decided here what may be kept.
+//! Records of a redacted recording. Each is built field by field from the one that it replaces. Every struct
+//! is destructured without `..`, and no text is copied (tests/tidy.rs). So a new field doesn't compile, and a
+//! new text is not kept, until it is decided here what may be kept.
 
 use super::rules::GONE;
 use super::text::{Text, Texts};
@@ -14,7 +14,7 @@ use uprof::cold::{
 use uprof::image::{ImageIdentity, Symbol};
 use uprof::{Details, Frame, Row, Sample, Span, SpanKind, SpanRow, State, Stop};
 
-/// Everything but the notes.
+/// The metadata without its notes.
 pub(super) fn metadata(texts: &mut Texts, old: &Metadata) -> Metadata {
     let Metadata {
         recorder,
@@ -39,7 +39,7 @@ fn recorder(texts: &mut Texts, old: &Recorder) -> Recorder {
         program,
         command_line,
     } = old;
-    // How many arguments there were is nobody's business either.
+    // Even the number of arguments is private.
     let first = command_line.first().map_or("", String::as_str);
     Recorder {
         program: texts.keep(Text::Recorder, program),
@@ -96,7 +96,7 @@ fn sampling(texts: &mut Texts, old: &Sampling) -> Sampling {
     }
 }
 
-/// What the name of a target is.
+/// The role of a target's name.
 fn subject(kind: TargetKind) -> Text {
     match kind {
         TargetKind::Process => Text::Command,
@@ -104,7 +104,7 @@ fn subject(kind: TargetKind) -> Text {
     }
 }
 
-/// An event of a task; one with the target's name was named by its command line.
+/// An event of a task. If its name is the target's, it is the name of a command line.
 pub(super) fn task(texts: &mut Texts, target: &Target, old: &TaskEvent) -> TaskEvent {
     let TaskEvent {
         time_ns,
@@ -163,7 +163,7 @@ fn mapping(texts: &mut Texts, old: &Mapping) -> Mapping {
     }
 }
 
-/// Device and inode could identify the machine; only whether there was a file is kept.
+/// Device and inode could identify the machine, so it is only kept whether there was a file.
 fn file(old: MappedFile) -> MappedFile {
     let MappedFile {
         device_major: _,
@@ -174,7 +174,7 @@ fn file(old: MappedFile) -> MappedFile {
     MappedFile::anywhere(contents)
 }
 
-/// Clocks read together.
+/// Clocks that were read together.
 pub(super) fn clocks(old: &ClockPair) -> ClockPair {
     let ClockPair {
         monotonic_ns,
@@ -188,7 +188,7 @@ pub(super) fn clocks(old: &ClockPair) -> ClockPair {
     }
 }
 
-/// What was lost.
+/// A number of lost samples.
 pub(super) fn loss(old: &Loss) -> Loss {
     let Loss {
         first_ns,
@@ -247,7 +247,7 @@ pub(super) fn space(texts: &mut Texts, old: &SpaceEvent) -> SpaceEvent {
     }
 }
 
-/// A sample with `state`, and an unwound stack in the place of memory and registers.
+/// A sample with `state`, and with an unwound stack in place of memory and registers.
 pub(super) fn sample<'c>(
     old: &Row<'_>,
     state: State,
@@ -278,7 +278,7 @@ pub(super) fn sample<'c>(
     }
 }
 
-/// What the name of a call is.
+/// The role of a call's name.
 pub(super) fn called(kind: SpanKind) -> Text {
     match kind {
         SpanKind::Function => Text::Function,
@@ -287,7 +287,7 @@ pub(super) fn called(kind: SpanKind) -> Text {
     }
 }
 
-/// A call under its new name.
+/// A call with its new name.
 pub(super) fn span<'n>(old: &SpanRow, name: &'n str) -> Span<&'n str> {
     let Span {
         name: _,
@@ -313,7 +313,7 @@ pub(super) fn span<'n>(old: &SpanRow, name: &'n str) -> Span<&'n str> {
     }
 }
 
-/// A symbol under its new name.
+/// A symbol with its new name.
 pub(super) fn symbol<'n>(old: &Symbol<'_>, name: &'n str) -> Symbol<'n> {
     let Symbol {
         address,
@@ -327,7 +327,7 @@ pub(super) fn symbol<'n>(old: &Symbol<'_>, name: &'n str) -> Symbol<'n> {
     }
 }
 
-/// Which image a table is of.
+/// The identity of the image that a table belongs to.
 pub(super) fn identity(texts: &mut Texts, old: &ImageIdentity) -> ImageIdentity {
     let ImageIdentity {
         path,
@@ -345,7 +345,7 @@ pub(super) fn identity(texts: &mut Texts, old: &ImageIdentity) -> ImageIdentity 
     }
 }
 
-/// The tables of an image without unwind rules, as the stacks are already unwound, and without the image.
+/// The tables of an image, without its file and without unwind rules, because the stacks are already unwound.
 pub(super) fn embedded(texts: &mut Texts, old: Embedded) -> Embedded {
     let Embedded {
         identity,
@@ -397,7 +397,8 @@ fn line(texts: &mut Texts, old: &Line) -> Line {
     }
 }
 
-/// The end without its words, which name the command or the guest, and with the totals that uniprof itself writes.
+/// The end record without its message, which names the command or the guest. Only totals that uniprof itself
+/// writes are kept.
 pub(super) fn end(texts: &mut Texts, old: &End) -> End {
     let End {
         time_ns,

@@ -1,27 +1,28 @@
-//! What may be kept of a text of each kind. Input: a text that anyone may have written. Output: the part that
-//! format-spec.md, section 14, allows. Folders, hosts, values, quoted texts and addresses of persons never pass.
+//! The rules for texts of each role. Input: a text that anyone may have written. Output: the part that
+//! format-spec.md, section 14, allows. Folders, hosts, values, quoted texts and addresses of persons never
+//! pass.
 
 use crate::recording::{first_word, last_part};
 use crate::stacks::runtimes::made_start;
 use std::borrow::Cow;
 
-/// Replaces what is removed.
+/// Replaces the removed part.
 pub(super) const GONE: &str = "[redacted]";
-/// Bytes that Linux keeps of a thread's name. What is longer may be a command line.
+/// Bytes that Linux keeps of a thread's name. A longer name may be a command line.
 pub(super) const THREAD_NAME_BYTES: usize = 15;
-/// Bytes that processors have for the name of their model.
+/// Longest name of a processor's model (bytes).
 const MODEL_BYTES: usize = 48;
-/// A longer word is no name that a person gave.
+/// Longest word that may be a name that a person gave (bytes).
 const LABEL_BYTES: usize = 64;
-/// What a text of the program follows in a name: V8 names code of regular expressions by their text, and modules by
-/// addresses that may be the module.
+/// Prefixes of names that contain a text of the program: V8 names the code of regular expressions by their
+/// text, and modules by addresses that may contain the module.
 const BEFORE_TEXT: [&str; 2] = ["RegExp:", "data:"];
-/// What separates folders, on any system.
+/// Separators of folders, on any system.
 const SEPARATORS: [char; 2] = ['/', '\\'];
-/// What C++ calls its operators.
+/// The keyword in the names of C++ operators.
 const OPERATOR: &str = "operator";
 
-/// The name of a function: of paths the last part.
+/// The name of a function. Of a path in it, only the last component is kept.
 pub(super) fn function(name: &str) -> String {
     let name = without_strings(&without_text(name));
     let name = each_part(&name, char::is_whitespace, without_value);
@@ -41,7 +42,8 @@ pub(super) fn syscall(name: &str) -> String {
     }
 }
 
-/// What a program called a piece of its work, which may be any text: the first word, if it is a name.
+/// The name that a program gave to a piece of its work, which may be any text: its first word, if that is a
+/// name.
 pub(super) fn label(text: &str) -> String {
     let is_name = |letter: char| letter.is_alphanumeric() || "_.$<>-~#*".contains(letter);
     let end = text.replace("::", "__").find(|letter| !is_name(letter));
@@ -57,7 +59,8 @@ pub(super) fn label(text: &str) -> String {
     }
 }
 
-/// The path of an image: its last part. A name in brackets has no details, memory without a file no name.
+/// The path of an image: its last component. The details of a name in brackets are removed, and memory
+/// without a file has no name.
 pub(super) fn image(path: &str) -> String {
     if let Some(inside) = path.strip_prefix('[') {
         let is_name = |letter: char| letter.is_alphanumeric() || "._-".contains(letter);
@@ -70,22 +73,22 @@ pub(super) fn image(path: &str) -> String {
     made_start(path).map_or_else(|| file(path), str::to_owned)
 }
 
-/// The path or address of a file: its last part, without a query.
+/// The path or URL of a file: its last component, without a query.
 pub(super) fn file(path: &str) -> String {
     let path = without_text(path);
     let path = each_part(&path, char::is_whitespace, without_value);
     let after = path.split_once("://").map(|(_, after)| after);
     let name = match after {
-        // A host without a file.
+        // A URL with a host but no file.
         Some(host) if !host.contains(SEPARATORS) => "",
         _ => last_part(&path),
     };
     or_gone(each_part(name, ends_address, without_address))
 }
 
-/// The name of a thread or of a guest's process, as its system keeps it.
+/// The name of a thread or of a guest's process, as the system keeps it.
 pub(super) fn thread(name: &str) -> String {
-    // A command line.
+    // Such a name is a command line.
     let is_command = name.len() > THREAD_NAME_BYTES || name.starts_with(['/', '.', '~']);
     let name = if is_command { first_word(name) } else { name };
     let name = match name.rsplit_once(SEPARATORS) {
@@ -104,7 +107,7 @@ pub(super) fn thread(name: &str) -> String {
     name[..end.unwrap_or(0)].to_owned()
 }
 
-/// Whether a stroke is part of a name: `kworker/0:1`, `kworker/u8:2`, `CPU 0/KVM`.
+/// Whether a slash is part of a name: `kworker/0:1`, `kworker/u8:2`, `CPU 0/KVM`.
 fn is_numbered(before: &str, behind: &str) -> bool {
     let behind = behind.strip_prefix('u').unwrap_or(behind);
     let is_plain = !before.contains(['/', '\\', ':']);
@@ -112,7 +115,7 @@ fn is_numbered(before: &str, behind: &str) -> bool {
     is_plain && (digit(behind.chars().next()) || digit(before.chars().next_back()))
 }
 
-/// A program by its command line: the last part of its path.
+/// The name of a program from its command line: the last component of its path.
 pub(super) fn program(command: &str) -> String {
     file(first_word(command))
 }
@@ -128,7 +131,7 @@ pub(super) fn processor(model: &str) -> String {
     or_gone(model[..end.unwrap_or(0)].to_owned())
 }
 
-/// `uniprof 0.1.0` unchanged; any other text is dropped.
+/// `uniprof 0.1.0` is kept unchanged; any other text is dropped.
 pub(super) fn recorder(program: &str) -> String {
     let version = program.strip_prefix("uniprof ");
     match version.filter(|version| is_version(version)) {
@@ -137,7 +140,7 @@ pub(super) fn recorder(program: &str) -> String {
     }
 }
 
-/// `Linux 6.1.0` of `Linux 6.1.0-17-acme`: the suffix may name who built the kernel.
+/// `Linux 6.1.0` of `Linux 6.1.0-17-acme`: the suffix may name the builder of the kernel.
 pub(super) fn system(system: &str) -> String {
     let version = system.strip_prefix("Linux ").unwrap_or("");
     let version = version.split(['-', '+', ' ', '_']).next().unwrap_or("");
@@ -153,7 +156,7 @@ fn is_version(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(is_part)
 }
 
-/// `text` if uniprof itself writes it in such a place.
+/// `text`, if uniprof itself writes it in this role.
 pub(super) fn known(text: &str, known: &[&str]) -> String {
     let known = known.iter().find(|known| **known == text);
     known.copied().unwrap_or(GONE).to_owned()
@@ -167,7 +170,7 @@ fn or_gone(text: String) -> String {
     }
 }
 
-/// `text` with each part between borders replaced.
+/// `text`, with each part between borders replaced.
 fn each_part(text: &str, is_border: fn(char) -> bool, kept: fn(&str) -> Cow<'_, str>) -> String {
     let mut out = String::with_capacity(text.len());
     for piece in text.split_inclusive(is_border) {
@@ -179,17 +182,17 @@ fn each_part(text: &str, is_border: fn(char) -> bool, kept: fn(&str) -> Cow<'_, 
     out
 }
 
-/// What may stand around a path in the name of a function.
+/// Whether a letter may end a path in the name of a function.
 fn ends_path(letter: char) -> bool {
     letter.is_whitespace() || "()[]{}<>,;:*&|`\"'".contains(letter)
 }
 
-/// What may stand around the address of a person or a server.
+/// Whether a letter may end the address of a person or a server.
 fn ends_address(letter: char) -> bool {
     letter.is_whitespace() || "()[]{}<>,;|`\"'".contains(letter)
 }
 
-/// Takes out a text of the program that a name ends with.
+/// Removes a text of the program at the end of a name.
 fn without_text(name: &str) -> Cow<'_, str> {
     for start in BEFORE_TEXT {
         let begins = name.match_indices(start).find(|(at, _)| {
@@ -197,7 +200,7 @@ fn without_text(name: &str) -> Cow<'_, str> {
                 .chars()
                 .next_back()
                 .is_none_or(char::is_whitespace);
-            // No `data::run` of C++.
+            // `data::run` is a name of C++, not a text.
             is_word && !name[at + start.len()..].starts_with(':')
         });
         if let Some((at, _)) = begins {
@@ -207,7 +210,7 @@ fn without_text(name: &str) -> Cow<'_, str> {
     name.into()
 }
 
-/// Takes out from the first quote to the last.
+/// Removes everything from the first quote to the last.
 fn without_strings(name: &str) -> String {
     let name = match (name.find('"'), name.rfind('"')) {
         (Some(first), Some(last)) if first < last => {
@@ -225,7 +228,7 @@ fn without_strings(name: &str) -> String {
     };
     let closing = name[first + 1..].find('\'').map(|at| first + 1 + at);
     let behind = closing.map_or("", |at| &name[at + 1..]);
-    // Erlang writes modules so: `'Elixir.Enum':map/2`.
+    // Erlang quotes the names of modules: `'Elixir.Enum':map/2`.
     if behind.starts_with([':', '/']) {
         return name;
     }
@@ -234,8 +237,9 @@ fn without_strings(name: &str) -> String {
     format!("{}{GONE}{behind}", &name[..first])
 }
 
-/// Takes the query or the value out of a word: `app.js?token=x`, `--password=x`. A folder's name may look the same:
-/// where a separator goes with it, one stays, so that what is before goes, too.
+/// Removes the query or the value from a word: `app.js?token=x`, `--password=x`. The name of a folder may
+/// look the same. If the removed part has a separator, one is kept, so that the path before it is removed
+/// later.
 fn without_value(word: &str) -> Cow<'_, str> {
     let query = word.match_indices('?').find(|(at, _)| {
         let behind = word[at + 1..].chars().next();
@@ -257,8 +261,8 @@ fn without_value(word: &str) -> Cow<'_, str> {
     }
 }
 
-/// Takes out a path from its root to its last separator, whatever stands between: folders have spaces and brackets,
-/// too. Drive and scheme go with it, and a host that nothing follows.
+/// Removes a path from its root to its last separator, with everything between, because names of folders may
+/// have spaces and brackets. A drive or scheme is removed with it, and so is a host without a path.
 fn without_root(name: &str) -> String {
     let mut before = None;
     let root = name.char_indices().find(|(_, letter)| {
@@ -283,7 +287,7 @@ fn without_root(name: &str) -> String {
         behind = &behind[end.unwrap_or(behind.len())..];
     }
     let before = before.trim_end_matches(['.', '~']);
-    // Ruby's `run@/folder/app.rb:12` is no address.
+    // Ruby's `run@/folder/app.rb:12` is not the address of a person.
     let before = before
         .strip_suffix('@')
         .map_or(before.to_owned(), |name| format!("{name} "));
@@ -294,32 +298,32 @@ fn without_root(name: &str) -> String {
     format!("{before}{gone}{behind}")
 }
 
-/// The last part of a path that has no root: of a package in Go, `pkg.` of `host/team/pkg.`.
+/// The last component of a path without a root, such as that of a Go package: `pkg.` of `host/team/pkg.`.
 fn last_element(part: &str) -> Cow<'_, str> {
     let Some((before, behind)) = part.rsplit_once(SEPARATORS) else {
         return part.into();
     };
-    // Division in C++, and how many arguments a function of Erlang has.
+    // In C++ the slash may be a division; in Erlang it precedes the number of arguments.
     let is_whole =
         part.starts_with(OPERATOR) || is_arity(behind) && !before.contains(['/', '\\', '.']);
     let kept = if is_whole { part } else { behind };
     (if kept.is_empty() { GONE } else { kept }).into()
 }
 
-/// Erlang's `2` and, of a function in another, `2-fun-0-`.
+/// Whether a text is Erlang's number of arguments, such as `2`, or `2-fun-0-` for a function in another.
 fn is_arity(text: &str) -> bool {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     (1..=2).contains(&digits) && matches!(text.as_bytes().get(digits), None | Some(b'-'))
 }
 
-/// Takes out `user@host`, not `read@plt` and `read@GLIBC_2.2.5`.
+/// Removes `user@host`, but not `read@plt` and `read@GLIBC_2.2.5`.
 fn without_address(word: &str) -> Cow<'_, str> {
     let (before, behind) = word.split_once('@').unwrap_or((word, ""));
     let behind = behind.trim_start_matches('@');
     let is_symbols = behind == "plt"
         || behind.bytes().all(|byte| byte.is_ascii_digit())
         || behind.starts_with(|it: char| it.is_ascii_uppercase()) && behind.contains('_')
-        // As Microsoft's compilers name functions.
+        // Microsoft's compilers name functions this way.
         || before.starts_with('?') && !behind.contains(['.', ':']);
     (if before.is_empty() || is_symbols {
         word
@@ -590,8 +594,8 @@ mod tests {
         assert_eq!(system("AcmeOS 6"), GONE);
     }
 
-    /// Whatever else is in a path from its root: letters of all sizes and what has a meaning to
-    /// some rule, but quotes, which end a path.
+    /// All other characters of a path after its root: letters of all sizes and characters that mean something
+    /// to a rule, except quotes, which end a path.
     #[test]
     fn no_folder_passes_whatever_stands_around_it() {
         const LETTERS: [&str; 19] = [

@@ -1,5 +1,5 @@
-//! Texts of a redacted recording. Each is made here, from the text that it replaces and what that is; nothing else may
-//! become a text of the new recording.
+//! Texts of a redacted recording. This module makes each of them, from the text that it replaces and the role
+//! of that text. No other text may get into the new recording.
 
 use super::rules::{self, GONE};
 use std::collections::{HashMap, HashSet};
@@ -35,28 +35,28 @@ const TOTALS: [&str; 23] = [
 /// Origins of embedded tables that are kept.
 const ORIGINS: [&str; 4] = ["kallsyms", "symtab", "import", crate::bundle::ORIGIN];
 
-/// What a text is. A new one needs a rule in [`Texts::keep`].
+/// The role of a text. A new role needs a rule in [`Texts::keep`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Text {
-    /// A function: of a symbol, a line or a call.
+    /// The name of a function: in a symbol, a line or a call.
     Function,
-    /// A system call.
+    /// The name of a system call.
     Syscall,
-    /// What a program called a piece of its work.
+    /// The name that a program gave to a piece of its work.
     Label,
     /// Path of an image.
     Image,
     /// Path of a source file.
     Source,
-    /// A thread, a vCPU or a process of a guest.
+    /// The name of a thread, a vCPU or a process of a guest.
     Thread,
-    /// Command line of the program that was recorded.
+    /// Command line of the recorded program.
     Command,
-    /// A guest.
+    /// The name of a guest.
     Guest,
     /// An argument of the recorder.
     Argument,
-    /// The recording host.
+    /// The name of the recording host.
     Host,
     /// Operating system and release.
     System,
@@ -64,15 +64,15 @@ pub(super) enum Text {
     Processor,
     /// The recording program and its version.
     Recorder,
-    /// What triggers samples.
+    /// The trigger of samples.
     Trigger,
-    /// Where the tables of an image come from.
+    /// Origin of an image's tables.
     Origin,
     /// Name of a total.
     Total,
 }
 
-/// The texts so far.
+/// The texts that were kept so far.
 #[derive(Debug, Default)]
 pub(super) struct Texts {
     functions: Distinct,
@@ -82,7 +82,7 @@ pub(super) struct Texts {
 }
 
 impl Texts {
-    /// What may be kept of `text`; never a part that its kind's rule doesn't allow.
+    /// The part of `text` that may be kept; never more than the rule of its role allows.
     pub(super) fn keep(&mut self, what: Text, text: &str) -> String {
         match what {
             Text::Function => self.functions.keep(text, rules::function),
@@ -102,7 +102,7 @@ impl Texts {
         }
     }
 
-    /// Names of images so far, in order.
+    /// Names of images that were kept so far, in order.
     pub(super) fn images(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.images.taken.iter().map(String::as_str).collect();
         names.sort_unstable();
@@ -110,14 +110,14 @@ impl Texts {
     }
 }
 
-/// Texts that stay different where they were: what would become the same has a number behind it, in the order of the
-/// recording.
+/// Texts that have to stay different if they were. Texts that would become equal get a number at their end,
+/// in the order of the recording.
 #[derive(Debug, Default)]
 struct Distinct {
-    /// New texts by old ones.
+    /// The new text of each old one.
     new: HashMap<String, String>,
     taken: HashSet<String>,
-    /// The last number of a text, so that nobody asks for each number before.
+    /// The last number that was given to a text, so that each number is tried only once.
     numbers: HashMap<String, u64>,
 }
 

@@ -1,5 +1,6 @@
-//! Calls by function and block. Blocks are of time where all recordings tell when calls began, and of as many calls
-//! each where one has only their order: nothing is known of calls a second there, but of how many of all they are.
+//! Calls by function and block. If all recordings have start times, blocks are equal ranges of time. If one
+//! has only the order of calls, blocks are equal numbers of calls; calls a second are then unknown, and a
+//! function's share of all calls is compared instead.
 
 use crate::diff::DiffOptions;
 use crate::diff::matching::{Match, Matching};
@@ -13,24 +14,24 @@ use crate::recording::{Recording, SpanCounts};
 use std::collections::BTreeMap;
 use uprof::{Span, State};
 
-/// What blocks are.
+/// What blocks have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Blocks {
-    /// As long as each other.
+    /// An equal duration.
     #[default]
     Time,
-    /// Of as many calls as each other: not all recordings have times.
+    /// An equal number of calls, because not all recordings have times.
     Order,
 }
 
-/// What is compared of a function's calls.
+/// The measure of a function's calls that is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Measure {
-    /// What a call took itself.
+    /// Self time per call.
     Own,
-    /// What it took with all that it called.
+    /// Total time per call, with all callees.
     Total,
-    /// How many there were in a second; of recordings without times, of a thousand calls.
+    /// Calls a second; in recordings without times, calls of a thousand.
     Rate,
 }
 
@@ -45,20 +46,20 @@ impl Measure {
     }
 }
 
-/// Calls of a function in a block of a recording.
+/// Calls of a function in one block of a recording.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct CallCell {
-    /// How many began.
+    /// Number of calls that began.
     pub calls: f64,
-    /// Those whose length is known.
+    /// Number of calls whose duration is known.
     pub ended: f64,
-    /// What those took themselves, in nanoseconds.
+    /// Self time of those calls (nanoseconds).
     pub own_ns: f64,
-    /// The same with what they called.
+    /// Total time of those calls (nanoseconds).
     pub total_ns: f64,
-    /// Squares of what each took itself.
+    /// Sum of the squares of their self times.
     pub own_squares: f64,
-    /// Squares of their lengths.
+    /// Sum of the squares of their durations.
     pub total_squares: f64,
 }
 
@@ -89,18 +90,18 @@ impl CallCell {
 /// Calls of a recording.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CallRun {
-    /// What rates are told for, by block: seconds, or thousands of calls.
+    /// The denominator of rates, by block: seconds, or thousands of calls.
     pub blocks: Vec<f64>,
-    /// Calls of all functions, by block.
+    /// Number of calls of all functions, by block.
     pub calls: Vec<f64>,
-    /// By function, then by block.
+    /// Cells, by function and block.
     pub functions: BTreeMap<u32, BTreeMap<usize, CallCell>>,
 }
 
 /// Calls of both sides.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CallSeries {
-    /// What blocks are.
+    /// What blocks have in common.
     pub by: Blocks,
     /// Functions of both sides.
     pub functions: Vec<Match>,
@@ -112,14 +113,14 @@ pub struct CallSeries {
 #[derive(Default)]
 struct RunCounts {
     cells: BTreeMap<(LabelId, usize), CallCell>,
-    /// Calls that count, by block.
+    /// Number of calls that count, by block.
     blocks: Vec<f64>,
     weight: Weight,
     unended: u64,
     untimed: u64,
 }
 
-/// Counts both sides, and says what the counts rest on.
+/// Counts the calls of both sides. Also returns the accounts and warnings of the counts.
 pub(super) fn gather(
     a: &[&Recording],
     b: &[&Recording],
@@ -198,13 +199,13 @@ pub(super) fn gather(
     (series, accounts, warnings)
 }
 
-/// The block of a call, in order: so many of all came before it.
+/// The block of a call in the order of calls, `before` of which came before it.
 fn place(before: u64, calls: u64) -> usize {
     let block = u128::from(before) * BLOCKS as u128 / u128::from(calls.max(1));
     (block as usize).min(BLOCKS - 1)
 }
 
-/// For each label, the parts of both sides' calls.
+/// For each label, its share of the calls of each side.
 fn parts(runs: &[RunCounts], of_a: usize, labels: usize) -> Vec<[f64; 2]> {
     let mut parts = vec![[0.0; 2]; labels];
     for (number, run) in runs.iter().enumerate() {

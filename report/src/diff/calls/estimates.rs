@@ -1,6 +1,6 @@
-//! How quotients changed, and the error of that. From run to run they differ for two reasons: the level of the run,
-//! which all functions have in common (`level`) and which is taken out, and what each differs by alone, whose spread
-//! is estimated from all functions together, as for shares (`runs`).
+//! The change of ratios, and its error. Ratios differ from run to run for two reasons. One is the level of
+//! the run, which all functions have in common (`level`); it is removed. The other is the variation of each
+//! function, whose spread is estimated from all functions together, as for shares (`runs`).
 
 use super::counts::Measure;
 use super::level::{Vote, level};
@@ -10,7 +10,7 @@ use crate::diff::load::{Evidence, Load, SPREADS};
 use crate::diff::runs::{Prior, Runs};
 use crate::diff::spread::{LOOKED_AT, degrees};
 
-/// A question before it is answered.
+/// A question that is not answered yet.
 pub(super) struct Item {
     pub function: u32,
     pub of: Measure,
@@ -20,33 +20,33 @@ pub(super) struct Item {
     pub runs: [Vec<Ratio>; 2],
 }
 
-/// A quotient in a run.
+/// The ratio of one run.
 #[derive(Debug, Clone, Copy)]
 struct InRun {
     side: usize,
     run: usize,
     log: f64,
     variance: f64,
-    /// Its part of what the side has.
+    /// The run's share of the numerators of its side.
     weight: f64,
 }
 
-/// What most changed by is reported where it is more than so many of its standard errors.
+/// The common change is reported if it is more than this many of its standard errors.
 const LEAST_ERRORS: f64 = 3.0;
 
-/// What all items changed by.
+/// The changes of all items.
 pub(super) struct Estimates {
-    /// For each item, apart from what most changed by.
+    /// The change of each item, without the common change.
     pub all: Vec<Estimate>,
-    /// What most changed by, as a logarithm.
+    /// The logarithm of the common change.
     pub common: f64,
 }
 
 impl Estimates {
-    /// Compares `items` of so many recordings, those with the most time first.
+    /// Compares `items`, those with the most time first. `counts` are the numbers of recordings of each side.
     pub(crate) fn new(items: &[Item], counts: [usize; 2]) -> Estimates {
         let length = match counts[0] + counts[1] {
-            // As in `runs`: with more recordings, slow changes show between them.
+            // As in `runs`: with more recordings, slow changes show as differences between them.
             0..=4 => {
                 let largest = items.iter().take(LOOKED_AT);
                 block_length(largest.flat_map(|item| item.runs.iter().flatten()))
@@ -73,7 +73,7 @@ impl Estimates {
             .iter()
             .zip(&seen)
             .map(|(item, seen)| {
-                // What a side's levels are for the runs that have the item.
+                // The mean level of a side over the runs that have the item.
                 let [a, b] = [0, 1].map(|side| {
                     let mine = seen.iter().filter(|seen| seen.side == side);
                     let sum: f64 = mine
@@ -126,7 +126,7 @@ impl Estimates {
     }
 }
 
-/// The quotients of an item in the runs that have it.
+/// The ratios of an item in the runs that have it.
 fn in_runs(item: &Item, length: usize) -> Vec<InRun> {
     let mut all = Vec::new();
     for (side, runs) in item.runs.iter().enumerate() {
@@ -140,7 +140,8 @@ fn in_runs(item: &Item, length: usize) -> Vec<InRun> {
                     side,
                     run: number,
                     log: (above / below).ln(),
-                    // A run with few blocks says as little of its error as the others do of it.
+                    // A run with few blocks gives no error of its own, so the typical error of the others is
+                    // used.
                     variance: run.variance(length).unwrap_or(typical),
                     weight: above / whole,
                 });
@@ -150,7 +151,7 @@ fn in_runs(item: &Item, length: usize) -> Vec<InRun> {
     all
 }
 
-/// By how much each item differs in a run from what it is on average over both sides.
+/// The vote of each item on the level of a run: its difference from its mean over both sides.
 fn votes(items: &[Item], seen: &[Vec<InRun>], (side, run): (usize, usize)) -> Vec<Vote> {
     let both = items.iter().zip(seen);
     let vote = |(item, seen): (&Item, &Vec<InRun>)| {
@@ -174,10 +175,10 @@ fn votes(items: &[Item], seen: &[Vec<InRun>], (side, run): (usize, usize)) -> Ve
     both.filter_map(vote).collect()
 }
 
-/// The variance within runs of `change`, the difference of both sides' logarithms. A mean that is mostly one long call
-/// is as uncertain as it is large, which the error of its logarithm doesn't show: so the error is at least that with
-/// which the difference of the quotients themselves is as many standard errors from none. What a side doesn't have
-/// might as well have been called half a time.
+/// The variance within runs of `change`, the difference of both sides' logarithms. A mean that is mostly one
+/// long call has an error as large as itself, which the error of its logarithm doesn't show. So the error is
+/// at least so large that the logarithm is as many standard errors from no change as the difference of the
+/// ratios themselves. A function that a side lacks is treated as if it had been called half a time.
 fn within(seen: &[InRun], change: f64) -> f64 {
     let of_side = |side: usize| {
         let mine = seen.iter().filter(|seen| seen.side == side);
@@ -206,13 +207,13 @@ fn side_log(item: &Item, seen: &[InRun], side: usize) -> f64 {
     if mine().next().is_some() {
         return mine().map(|seen| seen.weight * seen.log).sum();
     }
-    // Half a call of as many as the other side has.
+    // Half a call, of as many calls as the other side has.
     let other = seen.iter().filter(|seen| seen.side != side);
     let other: f64 = other.map(|seen| seen.weight * seen.log).sum();
     other - (2.0 * item.calls[1 - side].max(1.0)).ln()
 }
 
-/// What runs differ by beyond their levels.
+/// The differences between runs in addition to their levels.
 fn spreads(
     seen: &[Vec<InRun>],
     levels: &[Vec<Vote>; 2],
@@ -220,7 +221,7 @@ fn spreads(
     counts: [usize; 2],
     length: usize,
 ) -> Runs {
-    // Nothing here goes with how many samples a run has.
+    // Nothing here depends on the number of samples of a run, so all runs have the same.
     let even = counts.map(|count| vec![1.0; count]);
     let weights = counts.map(|count| vec![1.0 / count.max(1) as f64; count]);
     let load = Load::new(&even, &weights);

@@ -1,9 +1,10 @@
-//! The level of a run: what all functions have more or less of together. On a machine that is slower, or traces at a
-//! higher cost, every call takes longer; and where one function takes longer, all others are called less often a
-//! second. Neither is a change of theirs. The level is the one that most functions agree with, a vote that no single
-//! function sways, as normalisation by the median does for counts of genes (Anders and Huber, Genome Biology 11, 2010).
+//! The level of a run: a change that all functions have in common. On a machine that is slower, or where
+//! tracing is more expensive, every call takes longer. And if one function takes longer, all others are
+//! called less often a second. Neither is a change of these functions. The level is the one that most
+//! functions agree on. No single function can sway this vote, as with normalisation by the median for counts
+//! of genes (Anders and Huber, Genome Biology 11, 2010).
 
-/// A logarithm, and its variance: what a function differs by from what it is on average, or what all do.
+/// A logarithm with its variance: the difference of a function from its mean, or of all functions.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Vote {
     pub change: f64,
@@ -12,13 +13,13 @@ pub(super) struct Vote {
 
 /// Functions whose changes differ by no more than this agree.
 const AGREE: f64 = 0.02;
-/// Errors by which those that agree may differ as well.
+/// Number of standard errors by which agreeing functions may differ in addition.
 const ERRORS: f64 = 2.0;
 /// Most votes that are counted: those of the first functions.
 const VOTES_MAX: usize = 1000;
 
-/// What most of `votes` agree with. That nothing changed has a vote of its own, and wins when as many are for it: of
-/// one function alone, or of two that disagree, nothing can be told apart from what all changed by.
+/// The value that most of `votes` agree on. There is one additional vote for no change, which wins a tie:
+/// with a single function, or with two that disagree, a common change can't be distinguished from their own.
 pub(super) fn level(votes: &[Vote]) -> Vote {
     let votes = &votes[..votes.len().min(VOTES_MAX)];
     let agree = |change: f64| {
@@ -66,7 +67,7 @@ mod tests {
         assert_eq!(of(&[0.7, 0.0]), 0.0);
         assert!((of(&[-0.4, -0.4, 0.3, -0.4]) + 0.4).abs() < 1e-9);
         assert!(of(&[0.01, 0.9, -0.01, 0.0]).abs() < 0.01);
-        // As many say that nothing changed as say that all did.
+        // As many votes are for no change as for a change of all.
         assert!(of(&[0.5, 0.5, 0.0]).abs() < 1e-9);
     }
 }

@@ -1,26 +1,26 @@
-//! A quotient of two sums over blocks, such as time and calls, and its error within a run: from the differences
-//! between successive blocks, as for shares (`spread`). Its logarithm is what is compared, so that twice as much and
-//! half as much are as far.
+//! A ratio of two sums over blocks, such as time and calls, and its error within a run. The error is computed
+//! from the differences between successive blocks, as for shares (`spread`). Logarithms are compared, so that
+//! doubling and halving are changes of equal size.
 
 use crate::diff::spread::{JOINED, LEAST_EFFECT, neighbours};
 
-/// One run's quotient.
+/// The ratio of one run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Ratio {
-    /// What is divided, and by what, in blocks where that isn't zero.
+    /// Numerator and denominator of each block; blocks whose denominator is zero are left out.
     pub blocks: Vec<[f64; 2]>,
-    /// The relative variance that it would have with independent calls.
+    /// The relative variance that it would have if calls were independent.
     pub independent: f64,
 }
 
 impl Ratio {
-    /// Both sums.
+    /// The sums of the numerators and of the denominators.
     pub(crate) fn sums(&self) -> [f64; 2] {
         let add = |sums: [f64; 2], block: &[f64; 2]| [sums[0] + block[0], sums[1] + block[1]];
         self.blocks.iter().fold([0.0; 2], add)
     }
 
-    /// By how much joined blocks differ from what the quotient of all says.
+    /// The residual of each joined block: its difference from what the overall ratio predicts.
     fn residuals(&self, length: usize) -> Vec<f64> {
         let length = self.length(length);
         let [above, below] = self.sums();
@@ -32,7 +32,7 @@ impl Ratio {
             .collect()
     }
 
-    /// The relative variance; `None` if there are too few blocks to tell.
+    /// The relative variance; `None` if there are too few blocks.
     pub(crate) fn variance(&self, length: usize) -> Option<f64> {
         let [above, _] = self.sums();
         let residuals = self.residuals(length);
@@ -50,21 +50,22 @@ impl Ratio {
         Some(relative.max(LEAST_EFFECT * self.independent))
     }
 
-    /// Degrees of freedom of that, as in `spread`.
+    /// Degrees of freedom of the variance, as in `spread`.
     pub(crate) fn degrees(&self, length: usize) -> f64 {
         2.0 / 3.0 * (self.blocks.len() as f64 / self.length(length) as f64 - 1.0)
     }
 
-    /// How many blocks are joined of `length`: of few, no more than leaves some.
+    /// Number of blocks to join: `length`, but with few blocks no more than leaves some to compare.
     fn length(&self, length: usize) -> usize {
         length.min(self.blocks.len() / BLOCKS_MIN).max(1)
     }
 }
 
-/// With fewer blocks, their differences say nothing.
+/// With fewer blocks, their differences are not significant.
 const BLOCKS_MIN: usize = 4;
 
-/// How many blocks to join so that neighbours are hardly correlated, as in `spread`; from the largest quotients.
+/// The number of blocks to join so that neighbours are hardly correlated, as in `spread`; determined from the
+/// largest ratios.
 pub(super) fn block_length<'r>(largest: impl Iterator<Item = &'r Ratio> + Clone) -> usize {
     for length in JOINED {
         let correlations = largest
@@ -89,7 +90,7 @@ mod tests {
 
     #[test]
     fn the_variance_is_that_of_the_blocks_and_few_blocks_have_none() {
-        // Ten calls a block, of 90 or 110 ns by turns of no order.
+        // Ten calls a block, of 90 or 110 ns in random order.
         let block = |number: usize| {
             [
                 if number * 7919 % 97 < 48 {

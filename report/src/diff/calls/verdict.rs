@@ -1,8 +1,9 @@
-//! Which changes of calls are certain. Time per call and calls a second are asked about apart, each with an error rate
-//! of its own; within each, questions have weights (`weights`) and are accepted step by step as for shares. What is
-//! tested is the change apart from what most functions changed by together (`level`): it is certain if it is larger
-//! than the smallest one to report, and if the function's own value moved the same way by as much. Of how often
-//! functions are called, the parts of all calls are tested, which a busy machine leaves as they are.
+//! Decides which changes of calls are certain. Time per call and calls a second are tested separately, each
+//! with its own error rate. Within each, questions have weights (`weights`), and are accepted step by step as
+//! for shares. The tested change excludes the change that most functions have in common (`level`). It is
+//! certain if it is larger than the smallest change to report, and if the function's own value changed by as
+//! much in the same direction. For the frequency of calls, the tested value is the share of all calls, which
+//! doesn't depend on other load on the machine.
 
 use super::counts::{CallCell, CallRun, CallSeries, Measure};
 use super::estimates::{Estimates, Item};
@@ -14,24 +15,24 @@ use crate::diff::matching::Kind;
 use crate::diff::plan::POWER;
 use crate::diff::series::BLOCKS;
 
-/// What is compared, and how it changed.
+/// The comparison of one measure of one function.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallChange {
     /// Function, as an index into [`CallSeries::functions`].
     pub function: u32,
-    /// What of its calls.
+    /// Which measure of its calls.
     pub of: Measure,
-    /// How many calls were counted on each side: all, or of times those whose length is known.
+    /// Number of calls that were counted on each side: all calls, or for times those whose duration is known.
     pub calls: [f64; 2],
-    /// Nanoseconds a call, or calls a second or of a thousand.
+    /// Nanoseconds a call, or calls a second, or calls of a thousand, of each side.
     pub values: [f64; 2],
-    /// Its part of all time, 0 to 1.
+    /// Its share of all time, 0 to 1.
     pub share: f64,
-    /// The change apart from what most functions changed by, in logarithms.
+    /// The logarithm of the change, without the change that most functions have in common.
     pub estimate: Estimate,
-    /// The probability of one at least so large, if there is none to report.
+    /// The probability of a change at least this large if the true one is too small to report.
     pub p: f64,
-    /// Certainly larger than the smallest one to report.
+    /// Whether the change is certainly larger than the smallest one to report.
     pub certain: bool,
     /// Confidence of [`CallChange::interval`].
     pub confidence: f64,
@@ -40,22 +41,22 @@ pub struct CallChange {
 }
 
 impl CallChange {
-    /// By how much B's value is larger than A's, as a part of that; infinite for what is new.
+    /// The relative change from A's value to B's; infinite for a new function.
     pub fn relative(&self) -> f64 {
         self.values[1] / self.values[0] - 1.0
     }
 
-    /// The same apart from what most functions changed by.
+    /// The relative change without the change that most functions have in common.
     pub fn apart(&self) -> f64 {
         self.estimate.change().exp_m1()
     }
 
-    /// The interval of that.
+    /// The interval of [`CallChange::apart`].
     pub fn interval(&self) -> (f64, f64) {
         self.interval_with(self.confidence)
     }
 
-    /// The interval with another confidence.
+    /// The same interval with another confidence.
     pub(crate) fn interval_with(&self, confidence: f64) -> (f64, f64) {
         let (low, high) = self.estimate.interval(confidence);
         (low.exp() - 1.0, high.exp() - 1.0)
@@ -65,18 +66,20 @@ impl CallChange {
 /// All comparisons.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CallVerdicts {
-    /// One for each function and measure that can be compared: certain ones first, then by the time that it is about.
+    /// One for each function and measure that can be compared: the certain ones first, then by the time that
+    /// they concern.
     pub changes: Vec<CallChange>,
-    /// Functions with too few calls, or in too few blocks, to tell of their time per call, and of how often they are
-    /// called.
+    /// Number of functions with too few calls, or calls in too few blocks: for the time per call, and for the
+    /// frequency of calls.
     pub too_few: [usize; 2],
     /// Whether differences between runs were measured.
     pub runs_measured: bool,
-    /// What most functions changed by together, as a part: time per call, and calls a second, or of a thousand.
+    /// The relative change that most functions have in common: of the time per call, and of calls a second or
+    /// of a thousand.
     pub common: [f64; 2],
 }
 
-/// With fewer calls on both sides together, and for times on each, nothing could be certain.
+/// With fewer calls on both sides together (for times, on each side), no change could be certain.
 const CALLS_MIN: f64 = 16.0;
 
 /// Judges all functions of `series`.
@@ -121,7 +124,8 @@ pub fn judge_calls(series: &CallSeries, options: &DiffOptions) -> CallVerdicts {
         verdicts.changes.extend(found);
         verdicts.common[number] = estimates.common.exp_m1();
     }
-    // Parts of all calls were compared; the rest of what calls a second changed by is what all calls did.
+    // Shares of all calls were compared. The rest of the change in calls a second is the change of all calls
+    // together.
     let [a, b] = [0, 1].map(|side| {
         let seconds = series.sides[side].iter().flat_map(|run| &run.blocks);
         sum(series, side, None).calls / seconds.sum::<f64>().max(f64::MIN_POSITIVE)
@@ -152,7 +156,7 @@ fn sort(changes: &mut [CallChange]) {
     });
 }
 
-/// Calls of a side, or of one of its functions.
+/// Sum of the calls of a side, or of one of its functions.
 fn sum(series: &CallSeries, side: usize, function: Option<u32>) -> CallCell {
     let runs = series.sides[side].iter();
     let functions = runs.flat_map(|run| match function {
@@ -166,7 +170,7 @@ fn sum(series: &CallSeries, side: usize, function: Option<u32>) -> CallCell {
     all
 }
 
-/// What is asked of a function; `None` if there is too little to tell.
+/// The question about a function; `None` if it has too few calls.
 fn item(
     series: &CallSeries,
     function: u32,
@@ -212,7 +216,7 @@ fn item(
     })
 }
 
-/// A function's quotient in a run.
+/// The ratio of a function in a run.
 fn ratio(run: &CallRun, function: u32, of: Measure) -> Ratio {
     let none = CallCell::default();
     let cells = run.functions.get(&function);
@@ -241,14 +245,14 @@ fn ratio(run: &CallRun, function: u32, of: Measure) -> Ratio {
     });
     ratio.independent = match of {
         Measure::Rate => 1.0 / above.max(0.5),
-        // That of the mean of so many, relative to it.
+        // The relative variance of the mean of this many calls.
         _ if above > 0.0 => (squares / (above * above) - 1.0 / below).max(0.0),
         _ => 0.0,
     };
     ratio
 }
 
-/// Answers the questions about one kind of measure.
+/// Answers the questions about one measure.
 fn answers(items: &[Item], estimates: &Estimates, options: &DiffOptions) -> Vec<CallChange> {
     let least = options.least_change.ln_1p();
     let p = |(item, estimate): (&Item, &Estimate)| {
@@ -270,7 +274,7 @@ fn answers(items: &[Item], estimates: &Estimates, options: &DiffOptions) -> Vec<
     let ratio = |item: usize| ps[item] / allowed(item, 1);
     let mut ratios: Vec<f64> = (0..items.len()).map(ratio).collect();
     ratios.sort_by(f64::total_cmp);
-    // The n-th most significant at n times its part.
+    // The n-th most significant question is tested at n times its part of the error rate.
     let mut by_rank = ratios.iter().enumerate();
     let steps = by_rank.rposition(|(at, ratio)| *ratio <= (at + 1) as f64);
     let steps = steps.map_or(0, |at| at + 1);

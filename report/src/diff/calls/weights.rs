@@ -1,21 +1,22 @@
-//! Each question's part of the error rate: the more time a function takes, the larger, so that hundreds of small
-//! functions don't hide the large one. Weights are for a slowdown that would just be seen in the largest function
-//! (Roeder and Wasserman, Statistical Science 24, 2009); a tenth is divided by time.
+//! Each question's part of the error rate. It is larger the more time a function takes, so that hundreds of
+//! small functions don't hide the large one. The weights are for a slowdown that would just be detected in
+//! the largest function (Roeder and Wasserman, Statistical Science 24, 2009). A tenth is divided in
+//! proportion to time.
 
 use crate::diff::student;
 
 /// The assumed change of the largest function, in standard errors.
 const LARGEST: f64 = 3.0;
-/// The part of the error rate that is used. The rest is reserved for what the model of runs leaves out: variances are
-/// estimated from a few runs, and some functions alternate.
+/// The part of the error rate that is used. The rest is reserved for what the model of runs omits: variances
+/// are estimated from a few runs, and some functions alternate.
 pub(super) const GIVEN: f64 = 0.6;
-/// The part of the probability of error that all have by how much they can change.
+/// The part of the error rate that is divided among all questions by how much they can change.
 const FOR_ALL: f64 = 0.1;
 
-/// A share's part of the error rate, by how much it can change.
+/// Computes the part of the error rate of a share, from how much it can change.
 pub(super) struct Weights {
     largest: f64,
-    /// How strict they are: the c of Roeder and Wasserman.
+    /// The strictness of the weights: c in Roeder and Wasserman.
     strict: f64,
     /// The sum of the parts before they are normalized.
     sum: f64,

@@ -1,5 +1,6 @@
-//! The words and numbers of a comparison of calls. Changes are parts of A's value, 0.5 is half as much more: `change`
-//! is the whole, `apart` with its interval is what most functions didn't change by together.
+//! The words and numbers of a comparison of calls. Changes are relative to A's value: 0.5 is half as much
+//! more. `change` is the whole change; `apart`, which has an interval, excludes the change that most
+//! functions have in common.
 
 use super::{Blocks, CallChange, CallDiff, Measure};
 use crate::diff::json::Scripted;
@@ -76,7 +77,7 @@ fn row(diff: &CallDiff, change: &CallChange) -> Row {
     }
 }
 
-/// Nanoseconds a call, or calls a second or of a thousand.
+/// A value with its unit: a time per call, calls a second, or calls of a thousand.
 fn quantity(value: f64, of: Measure, by: Blocks) -> String {
     let per = match (of, by) {
         (Measure::Own | Measure::Total, _) => return time(value),
@@ -90,7 +91,7 @@ fn quantity(value: f64, of: Measure, by: Blocks) -> String {
     }
 }
 
-/// A mean, which may be of less than a nanosecond more.
+/// A mean time. A short one needs a decimal, because a difference may be less than a nanosecond.
 fn time(mean_ns: f64) -> String {
     match mean_ns {
         ..100.0 => format!("{mean_ns:.1} ns"),
@@ -98,7 +99,7 @@ fn time(mean_ns: f64) -> String {
     }
 }
 
-/// What the numbers mean.
+/// The meaning of the numbers.
 fn legend(diff: &CallDiff) -> String {
     let rate = match diff.series.by {
         Blocks::Time => "calls a second",
@@ -168,7 +169,7 @@ impl CallDiff {
         &self.series.functions[change.function as usize].name
     }
 
-    /// What isn't comparable about the sides, and what would make it so.
+    /// What makes the sides hard to compare, with the remedy.
     fn advice(&self) -> Vec<String> {
         let mut lines = vec![self.basis().to_owned()];
         lines.extend(self.common_lines());
@@ -198,7 +199,7 @@ impl CallDiff {
         lines
     }
 
-    /// What blocks and rates are.
+    /// The definition of blocks and rates.
     fn basis(&self) -> &'static str {
         match self.series.by {
             Blocks::Time => "Compared: time per call, and calls a second.",
@@ -209,7 +210,7 @@ impl CallDiff {
         }
     }
 
-    /// What is no change of each function.
+    /// Lines on the changes that all functions have in common.
     fn common_lines(&self) -> Vec<String> {
         let (rate, why) = match self.series.by {
             Blocks::Time => (
@@ -261,7 +262,7 @@ const LEAST_COMMON: f64 = 0.01;
 
 /// A relative change for people.
 pub(crate) fn percent(change: f64) -> String {
-    // Eleven times as many are easier to read than a thousand percent more.
+    // A factor of eleven is easier to read than a thousand percent more.
     match change {
         99.0.. => format!("×{:.0}", change + 1.0),
         9.0.. => format!("×{:.1}", change + 1.0),

@@ -1,4 +1,4 @@
-//! The table of changes of a page: the rows of the terminal's table, with the same numbers.
+//! The table of changes in a page: the rows of the terminal's table, with the same numbers.
 
 use crate::diff::table::{Cells, legend, verdict};
 use crate::diff::{Change, Diff};
@@ -6,10 +6,10 @@ use crate::text::short;
 use crate::views::html::shell::text;
 use std::io::{self, Write};
 
-/// Changes that a page lists.
+/// Most changes in a page.
 const ROWS_MAX: usize = 2000;
 
-/// Writes the changes of a list, certain ones first.
+/// Writes the changes of a list, the certain ones first.
 pub(super) fn write(diff: &Diff, listed: &[&Change], out: &mut dyn Write) -> io::Result<()> {
     let certain = listed.iter().filter(|change| change.certain).count();
     writeln!(
@@ -47,7 +47,7 @@ fn write_row(diff: &Diff, change: &Change, out: &mut dyn Write) -> io::Result<()
         (false, false, _) => ("open", "not certain"),
     };
     let shown = text(&short(&cells.function));
-    // Where the table shortens it, the whole name is there to be seen and found.
+    // If the table shortens a name, the whole name is added, so that it can be seen and searched.
     let whole = match text(&cells.function) {
         whole if whole == shown => String::new(),
         whole => format!(" title=\"{whole}\""),

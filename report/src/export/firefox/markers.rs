@@ -1,11 +1,11 @@
-//! Calls of a trace as markers: one for each call, from its beginning to its end.
+//! Calls of a trace as markers: one for each call, from its start to its end.
 
 use crate::export::call_times::{CallEvent, TaskCalls, Told, put_events};
 use fxprof_processed_profile as fx;
 use std::io;
 use uprof::SpanKind;
 
-/// Makes markers of calls.
+/// Creates markers for calls.
 pub(super) struct Markers<'n> {
     names: &'n [String],
 }
@@ -13,7 +13,7 @@ pub(super) struct Markers<'n> {
 /// A call.
 struct CallMarker {
     name: fx::StringHandle,
-    /// What it is, and what is told of it.
+    /// The description of the call.
     told: fx::StringHandle,
 }
 
@@ -47,7 +47,7 @@ impl fx::StaticSchemaMarker for CallMarker {
 }
 
 impl<'n> Markers<'n> {
-    /// For calls of these names.
+    /// Markers for calls with these names.
     pub(super) fn new(names: &'n [String]) -> Self {
         Markers { names }
     }
@@ -55,7 +55,7 @@ impl<'n> Markers<'n> {
     /// Adds the calls of a thread, whose recording begins at `offset_ns`.
     ///
     /// # Errors
-    /// None of its own.
+    /// It has none of its own.
     pub(super) fn add(
         &mut self,
         made: &mut fx::Profile,

@@ -1,7 +1,7 @@
 //! The messages of Perfetto's trace format (protos/perfetto/trace/perfetto_trace.proto) that are written, with their
 //! field numbers.
 
-/// One entry of a trace, which is a series of them.
+/// One packet of a trace, which is a series of packets.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct TracePacket {
     #[prost(message, optional, tag = "6")]
@@ -33,7 +33,7 @@ pub(crate) struct ClockSnapshot {
     pub primary_trace_clock: Option<i32>,
 }
 
-/// What a clock said.
+/// The time of one clock.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub(crate) struct Clock {
     #[prost(uint32, optional, tag = "1")]
@@ -42,7 +42,7 @@ pub(crate) struct Clock {
     pub timestamp: Option<u64>,
 }
 
-/// What holds for packets that don't say it.
+/// Defaults of packets that don't state these values.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub(crate) struct TracePacketDefaults {
     #[prost(message, optional, tag = "12")]
@@ -51,14 +51,14 @@ pub(crate) struct TracePacketDefaults {
     pub timestamp_clock_id: Option<u32>,
 }
 
-/// The same of samples.
+/// Defaults of samples.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub(crate) struct PerfSampleDefaults {
     #[prost(message, optional, tag = "1")]
     pub timebase: Option<Timebase>,
 }
 
-/// How often samples were taken.
+/// The sampling rate.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub(crate) struct Timebase {
     #[prost(uint64, optional, tag = "2")]
@@ -98,7 +98,7 @@ pub(crate) struct ThreadDescriptor {
     pub thread_name: Option<String>,
 }
 
-/// A call begins or ends on a track.
+/// The start or end of a call on a track.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct TrackEvent {
     #[prost(uint64, repeated, packed = "false", tag = "3")]
@@ -115,7 +115,7 @@ pub(crate) struct TrackEvent {
     pub callstack_iid: Option<u64>,
 }
 
-/// Something that is told of a call.
+/// A fact about a call.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct DebugAnnotation {
     #[prost(bool, optional, tag = "2")]
@@ -126,7 +126,7 @@ pub(crate) struct DebugAnnotation {
     pub name: Option<String>,
 }
 
-/// What later packets refer to by number.
+/// Interned data, which later packets refer to by number.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct InternedData {
     #[prost(message, repeated, tag = "1")]

@@ -1,4 +1,4 @@
-//! Stacks as Perfetto's trace format interns them: images, functions, frames and stacks, each told once.
+//! Stacks as Perfetto's trace format interns them: images, functions, frames and stacks, each written once.
 
 use super::message as pb;
 use crate::profile::Profile;
@@ -6,18 +6,19 @@ use crate::profile::labels::{LabelId, TextId};
 use crate::profile::tree::NodeId;
 use std::collections::BTreeSet;
 
-/// What was told already. Numbers are those of the profile's tables, and one more: 0 is none.
+/// The numbers that have been written. They are the numbers of the profile's tables plus one, because 0 means
+/// none.
 #[derive(Default)]
 pub(super) struct Stacks {
     told: BTreeSet<NodeId>,
     frames: BTreeSet<LabelId>,
     modules: BTreeSet<TextId>,
-    /// Parts of paths that were told.
+    /// Number of path components that have been written.
     parts: u64,
 }
 
 impl Stacks {
-    /// The number of a stack; what isn't known of it yet goes into `data`.
+    /// The number of a stack. Whatever hasn't been written of it yet is added to `data`.
     pub(super) fn number(
         &mut self,
         profile: &Profile,
@@ -56,7 +57,8 @@ impl Stacks {
         iid
     }
 
-    /// An image; one without a name for what is of none, since readers drop frames that have no image.
+    /// The number of an image. Code without an image gets one without a name, because readers drop frames
+    /// that have none.
     fn mapping(&mut self, module: TextId, path: &str, data: &mut pb::InternedData) -> u64 {
         let iid = u64::from(module) + 1;
         if self.modules.insert(module) {

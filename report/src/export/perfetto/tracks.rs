@@ -1,5 +1,5 @@
-//! Processes and threads as Perfetto's tracks. What has numbers of its own keeps them; vCPUs, and threads of traces
-//! that don't say whose they are, get numbers beyond all that Linux gives out.
+//! Processes and threads as Perfetto's tracks. Processes and threads with known numbers keep them. vCPUs, and
+//! threads whose process is unknown in a trace, get numbers above all those of Linux.
 
 use super::message as pb;
 use crate::export::timeline::Who;
@@ -9,7 +9,7 @@ use crate::text::printable;
 use std::collections::BTreeMap;
 use uprof::cold::TargetKind;
 
-/// PID_MAX_LIMIT of Linux, which is beyond all numbers of its threads.
+/// PID_MAX_LIMIT of Linux, which is above all numbers of its threads.
 const FIRST_MADE: u32 = 1 << 22;
 
 /// A thread's track.
@@ -23,7 +23,7 @@ pub(super) struct Thread {
 /// The tracks of a trace.
 #[derive(Default)]
 pub(super) struct Tracks {
-    /// By recording and address space.
+    /// Tracks of processes, by recording and address space.
     processes: BTreeMap<(usize, u32), (u64, u32)>,
     threads: BTreeMap<Who, Thread>,
     made: u32,
@@ -31,7 +31,7 @@ pub(super) struct Tracks {
 }
 
 impl Tracks {
-    /// The track of a thread; those that are new are told.
+    /// The track of a thread. New tracks are written.
     pub(super) fn thread(
         &mut self,
         recordings: &[&Recording],

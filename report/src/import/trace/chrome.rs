@@ -1,12 +1,12 @@
-//! Traces in Chrome's JSON format, which Perfetto reads and many programs write: slices of threads, as pairs of B and E
-//! or whole as X. Spans come out.
+//! Traces in Chrome's JSON format, which Perfetto reads and many programs write. Input: slices of threads, as
+//! pairs of B and E or as single X events. Output: spans.
 //!
 //! ```text
 //! {"traceEvents":[{"ph":"X","ts":12.345,"dur":2,"pid":1,"tid":2,"name":"draw"}, …]}
 //! ```
 //!
-//! Events out of order are sorted within a window of [`WINDOW`] events. Instants, counters, flows and objects are no
-//! calls.
+//! Events out of order are sorted within a window of [`WINDOW`] events. Instants, counters, flows and objects
+//! are ignored, because they are not calls.
 
 mod event;
 mod slices;
@@ -21,10 +21,10 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::io::BufRead;
 
-/// Events held back to be sorted.
+/// Number of events that are held back to be sorted.
 const WINDOW: usize = 1 << 16;
 
-/// Reads the text.
+/// Reads the trace.
 ///
 /// # Errors
 /// Reading or writing failed.
@@ -55,15 +55,15 @@ struct Reader {
     waiting: BinaryHeap<Reverse<Waiting>>,
     /// Time of the last event processed.
     taken_ns: u64,
-    /// Events so far.
+    /// Number of events so far.
     count: u64,
 }
 
-/// What an event does.
+/// The action of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Begin(NameId),
-    /// The innermost one ends, or the innermost one of a name.
+    /// Ends the innermost open slice, or the innermost one with this name.
     End(Option<NameId>),
     Whole {
         name: NameId,
@@ -71,8 +71,8 @@ enum Kind {
     },
 }
 
-/// An event held back. At equal times, beginnings and ends keep the order of the text; then come whole slices, the
-/// longest first.
+/// An event that is held back. At equal times, begin and end events keep the order of the text. Whole slices
+/// follow, the longest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Waiting {
     time_ns: u64,
@@ -150,6 +150,8 @@ impl Reader {
             }
         };
         self.count += 1;
+        // The queue returns the smallest event first. Of whole slices that begin together, that has to be
+        // the longest.
         let shortness = match kind {
             Kind::Whole { end_ns, .. } => u64::MAX - (end_ns - time_ns),
             _ => 0,
@@ -192,7 +194,7 @@ impl Reader {
         Ok(true)
     }
 
-    /// Index of an event's thread. A process without thread ids counts as one thread.
+    /// Index of an event's thread. A process without thread ids is treated as one thread.
     fn task(
         &mut self,
         event: &Event<'_>,
@@ -228,7 +230,8 @@ impl Reader {
         Some(place)
     }
 
-    /// The number of a process or thread: its own, or one counted down from the largest for other ids.
+    /// The number of a process or thread: its own, or one counted down from the largest number if the id
+    /// isn't a number.
     fn number(&mut self, id: Id<'_>) -> u32 {
         let Some(text) = id.beyond_u32() else {
             return id.number();
@@ -236,6 +239,7 @@ impl Reader {
         if let Some(known) = self.ids.get(text) {
             return *known;
         }
+        // Ids beyond the limit share one number, so that the table doesn't grow.
         let number = u32::MAX - self.ids.len().min(TASKS_MAX) as u32;
         if self.ids.len() < TASKS_MAX {
             self.ids.insert(text.to_vec(), number);

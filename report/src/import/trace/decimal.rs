@@ -1,4 +1,4 @@
-//! Numbers of traces: digits go in, nanoseconds come out. A number out of range is `None`.
+//! Numbers in traces. Input: digits. Output: nanoseconds. A number out of range is `None`.
 
 /// A decimal number of seconds, as `7.675210`, in nanoseconds.
 pub(crate) fn seconds_ns(text: &[u8]) -> Option<u64> {

@@ -1,4 +1,5 @@
-//! Event lines of ftrace, trace-cmd and Nanos: bytes go in; thread, CPU, time and the rest of the line come out.
+//! Event lines of ftrace, trace-cmd and Nanos. Input: the bytes of a line. Output: thread, CPU, time, and the
+//! rest of the line.
 //!
 //! ```text
 //!               ls-95    [001] d..1.     7.675210: funcgraph_entry:      ! 406.829 us |  mutex_unlock();
@@ -15,15 +16,15 @@ pub(crate) struct EventLine<'a> {
     pub cpu: u32,
     /// Time (ns); `None` if the clock counts cycles, which are written without a decimal point.
     pub time_ns: Option<u64>,
-    /// The event's own text.
+    /// The text of the event.
     pub event: &'a [u8],
 }
 
-/// Space of idle threads: they have number 0 on each CPU, and are numbered by CPU here.
+/// Address space of idle threads. They have number 0 on every CPU, so they are numbered by CPU here.
 const SPACE_OF_CPUS: u32 = 1;
 
 impl<'a> EventLine<'a> {
-    /// Parses a line; `None` if it is no event line.
+    /// Parses a line; `None` if it isn't an event line.
     #[inline]
     pub(crate) fn of(line: &'a [u8]) -> Option<EventLine<'a>> {
         let (head, cpu, rest) = split_cpu(line)?;
@@ -52,14 +53,14 @@ impl<'a> EventLine<'a> {
         None
     }
 
-    /// The task of the line.
+    /// The task that the line belongs to.
     #[inline]
     pub(crate) fn label(&self) -> TaskLabel<'a> {
         thread(self.comm, self.pid, self.cpu)
     }
 }
 
-/// The task of a thread; the idle thread's is that of its CPU.
+/// The task of a thread. The idle thread's task is that of its CPU.
 #[inline]
 pub(crate) fn thread(comm: &[u8], pid: u32, cpu: u32) -> TaskLabel<'_> {
     match pid {
@@ -76,10 +77,10 @@ pub(crate) fn thread(comm: &[u8], pid: u32, cpu: u32) -> TaskLabel<'_> {
     }
 }
 
-/// `ls-95`: a thread's name, which may contain `-`, and its number.
+/// Parses `ls-95`: a thread's name, which may contain `-`, and its number.
 pub(crate) fn task(text: &[u8]) -> Option<(&[u8], u32)> {
     let text = text.trim_ascii();
-    // With the option record-tgid the process id follows in brackets.
+    // With the option record-tgid, the process id follows in brackets.
     let text = if text.ends_with(b")") {
         text[..memchr::memrchr(b'(', text)?].trim_ascii_end()
     } else {
@@ -90,7 +91,7 @@ pub(crate) fn task(text: &[u8]) -> Option<(&[u8], u32)> {
     Some((&text[..dash], pid))
 }
 
-/// The parts before and behind `[001]`. Names of threads may contain brackets.
+/// Splits a line at its CPU, `[001]`. Names of threads may contain brackets.
 fn split_cpu(line: &[u8]) -> Option<(&[u8], u32, &[u8])> {
     memchr::memchr_iter(b'[', line).find_map(|open| {
         let end = open + 1 + memchr::memchr(b']', line.get(open + 1..)?)?;
@@ -111,7 +112,7 @@ mod tests {
         assert_eq!((found.comm, found.pid, found.cpu), (&b"[my]-th"[..], 95, 1));
         assert_eq!(found.time_ns, Some(7_675_210_000));
         assert_eq!(found.event, b"sys_exit: NR 3 = 0");
-        // Nanos's, whose clock counts cycles.
+        // A line of Nanos, whose clock counts cycles.
         let found =
             of("             tid-2     [000]  123456789: kern_lock <-mcache_alloc").unwrap();
         assert_eq!(

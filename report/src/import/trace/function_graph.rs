@@ -1,5 +1,5 @@
-//! Nanos's `function_graph` tracer: text goes in, calls come out. A line is a call that begins, one that ends, or a
-//! leaf, which is both:
+//! Nanos's `function_graph` tracer. Input: text. Output: calls. A line is the start of a call, its end, or a
+//! leaf call, which is both:
 //!
 //! ```text
 //!  0)               |  mcache_alloc() {
@@ -7,15 +7,16 @@
 //!  0) ! 208.173 us  |  } /* mcache_alloc */
 //! ```
 //!
-//! The CPU's number, the duration, two spaces per level, and the name. CPUs come one after another, each perhaps with
-//! the header again. There are no timestamps and no threads; durations are cut to 8 characters.
+//! A line has the CPU's number, the duration, two spaces for each level, and the name. CPUs come one after
+//! another, and the header may be repeated for each. There are no timestamps and no threads. Durations are
+//! cut to 8 characters.
 
 use crate::import::ImportError;
 use crate::import::trace::{Entry, Exit, Line, Lines, OpenCalls, SpanKind, SpanSink, TaskLabel};
 use std::collections::HashMap;
 use std::io::BufRead;
 
-/// The mark before the name; its column varies.
+/// The mark before the name; it is not always in the same column.
 const BAR: u8 = b'|';
 /// Limit on CPU numbers.
 const CPUS_MAX: usize = 65_536;
@@ -38,7 +39,7 @@ enum What {
     Leaf,
 }
 
-/// Reads the text.
+/// Reads the trace.
 ///
 /// # Errors
 /// Reading or writing failed.
@@ -73,7 +74,7 @@ pub(crate) fn read(input: &mut dyn BufRead, sink: &mut dyn SpanSink) -> Result<u
 struct Cpus {
     calls: Vec<OpenCalls>,
     numbers: HashMap<u32, usize>,
-    /// The CPU of the previous line, as CPUs come one after another.
+    /// The CPU of the previous line, which most lines have in common, because CPUs come one after another.
     last: Option<(u32, usize)>,
 }
 
@@ -120,7 +121,7 @@ fn take(
         What::Begins => calls.enter_at(parsed.depth, entry, sink),
         What::Leaf => calls.leaf_at(parsed.depth, entry, parsed.length_ns, sink),
         What::Ends => {
-            // Tracers omit the name if it is that of the innermost open call.
+            // Tracers omit the name at the end of the innermost open call.
             let name = (!parsed.name.is_empty()).then_some(name);
             let exit = Exit {
                 name,
@@ -133,7 +134,7 @@ fn take(
     }
 }
 
-/// Parses a line, or says why it can't be.
+/// Parses a line. The error says why it isn't a line of this format.
 fn parse(line: Line<'_>) -> Result<Parsed<'_>, &'static str> {
     if line.cut {
         return Err("a line is longer than 64 KiB");
@@ -174,14 +175,14 @@ fn parse(line: Line<'_>) -> Result<Parsed<'_>, &'static str> {
     Ok(Parsed {
         cpu,
         length_ns,
-        // The outermost level has two spaces behind the bar.
+        // The outermost level has two spaces after the bar.
         depth: (indent / 2).saturating_sub(1),
         name,
         what,
     })
 }
 
-/// The duration before the bar: a mark for long calls, a decimal number and its unit, or nothing.
+/// The duration before the bar: a mark for long calls, a decimal number and its unit. All may be missing.
 fn duration(text: &[u8]) -> Result<Option<u64>, &'static str> {
     const BAD: &str = "a line's duration is no number of microseconds";
     let text = text.trim_ascii();
@@ -198,7 +199,7 @@ fn duration(text: &[u8]) -> Result<Option<u64>, &'static str> {
         digits => number(digits).ok_or(BAD)?,
     };
     let digits = text.get(point + 1..).unwrap_or(b"");
-    // Digits behind the point are nanoseconds, perhaps cut.
+    // Digits after the point are nanoseconds; some may be cut off.
     let mut rest_ns = 0;
     for place in 0..digits.len().max(3) {
         let digit = match digits.get(place) {

@@ -1,12 +1,12 @@
-//! The function tracer of Nanos and of Linux (tracefs's own text and `trace-cmd report`): entries with their callers,
-//! and no ends. Spans without a length come out, nested as the callers say.
+//! The function tracer of Nanos and of Linux (tracefs's own text and `trace-cmd report`). Input: entries with
+//! their callers, but no ends. Output: spans without a duration, nested by caller.
 //!
 //! ```text
 //!              tid-2     [000]  123456789: kern_lock <-mcache_alloc
 //! ```
 //!
-//! A caller without an entry of its own becomes a call without a beginning. Nanos's times are ticks of a counter whose
-//! frequency isn't in the text: its calls have an order and no times.
+//! A caller without an entry of its own becomes a call without a beginning. Nanos's times are ticks of a
+//! counter whose frequency isn't in the text, so its calls have an order but no times.
 
 use super::event_line::EventLine;
 use super::tasks::TASKS_MAX;
@@ -36,7 +36,7 @@ pub fn read(input: &mut dyn BufRead, sink: &mut dyn SpanSink) -> Result<u64, Imp
             sink.trouble(number, "a line that is not understood");
             continue;
         };
-        // Another kind of event, which trace-cmd may record beside these.
+        // An event of another type, which trace-cmd may record as well.
         let Some((function, caller)) = split_caller(head.event) else {
             continue;
         };
@@ -61,7 +61,8 @@ pub fn read(input: &mut dyn BufRead, sink: &mut dyn SpanSink) -> Result<u64, Imp
     Ok(lines.count())
 }
 
-/// `function: kern_lock <-mcache_alloc`, with or without the event's name, and with one or two dashes.
+/// Parses `function: kern_lock <-mcache_alloc`, with or without the name of the event, and with one or two
+/// dashes.
 fn split_caller(event: &[u8]) -> Option<(&[u8], &[u8])> {
     let event = match event.strip_prefix(b"function:") {
         Some(rest) => rest.trim_ascii_start(),
@@ -74,7 +75,7 @@ fn split_caller(event: &[u8]) -> Option<(&[u8], &[u8])> {
     (!function.is_empty() && !caller.is_empty()).then_some((function, caller))
 }
 
-/// Open calls of a task, as far as callers show them, outermost first.
+/// Open calls of a task as far as callers show them, outermost first.
 struct Callers {
     task: TaskId,
     open: Vec<Open>,
@@ -87,7 +88,7 @@ struct Open {
 }
 
 impl Callers {
-    /// A call begins: open calls deeper than its caller have ended.
+    /// Begins a call. Open calls that are deeper than its caller have ended.
     fn enter(
         &mut self,
         head: &EventLine<'_>,
@@ -152,7 +153,7 @@ mod tests {
 
     #[test]
     fn callers_tell_who_is_inside_whom() {
-        // Written after src/unix/ftrace.c of Nanos, not by it.
+        // This text was written by hand to match src/unix/ftrace.c of Nanos.
         let sink = spans(
             "\
 # tracer: function

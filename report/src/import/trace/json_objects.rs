@@ -3,15 +3,15 @@
 
 use std::io::{self, BufRead};
 
-/// Limit on the size of an event (bytes).
+/// Size of the largest event (bytes).
 pub(crate) const EVENT_BYTES_MAX: usize = 64 << 10;
 
-/// What comes next.
+/// The next element of the trace.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found<'a> {
-    /// An event, and the line on which it ends, from 1.
+    /// An event, and the number of the line on which it ends, from 1.
     Object(&'a [u8], u64),
-    /// A value that is no event, or a broken one, and its line.
+    /// A value that isn't an event, or an invalid one, and its line.
     Broken(&'static str, u64),
 }
 
@@ -30,7 +30,7 @@ enum Place {
     Members,
     /// Between events.
     Events {
-        /// Whether members follow the array.
+        /// Whether the array is inside an object, so that members follow it.
         in_object: bool,
     },
     End,
@@ -41,9 +41,9 @@ enum Place {
 enum Ended {
     Whole,
     TooLong,
-    /// A line ends inside a string.
+    /// A line ended inside a string.
     InString,
-    /// The input does.
+    /// The input ended.
     Cut,
 }
 
@@ -57,15 +57,15 @@ impl<'i> Objects<'i> {
         }
     }
 
-    /// Lines read so far.
+    /// Number of lines that were read so far.
     pub(crate) fn line(&self) -> u64 {
         self.line
     }
 
-    /// The next event; `None` at the end.
+    /// The next event; `None` at the end of the input.
     ///
     /// # Errors
-    /// What the input returns.
+    /// The errors of the input.
     pub(crate) fn next_object(&mut self) -> io::Result<Option<Found<'_>>> {
         loop {
             let Some(byte) = self.next_visible()? else {
@@ -89,7 +89,7 @@ impl<'i> Objects<'i> {
                     Place::End
                 }),
                 (Place::Events { .. }, _) => return self.event(byte).map(Some),
-                // What follows the end is of no event.
+                // Bytes after the end belong to no event.
                 (Place::End, _) => self.input.consume(1),
             }
         }
@@ -100,7 +100,7 @@ impl<'i> Objects<'i> {
         self.place = place;
     }
 
-    /// An event, of which `byte` is the first.
+    /// Reads an event; `byte` is its first byte.
     fn event(&mut self, byte: u8) -> io::Result<Found<'_>> {
         let ended = self.value(true)?;
         let line = self.line;
@@ -114,7 +114,7 @@ impl<'i> Objects<'i> {
         })
     }
 
-    /// A member of the outermost object: its events are entered, whatever else it is is passed over.
+    /// Reads a member of the outermost object. The array of events is entered, any other value is skipped.
     fn member(&mut self) -> io::Result<()> {
         self.value(true)?;
         let is_events = self.held == b"\"traceEvents\"";
@@ -132,7 +132,7 @@ impl<'i> Objects<'i> {
         Ok(())
     }
 
-    /// The next byte that is neither space nor a comma; it stays in the input.
+    /// The next byte that is neither white space nor a comma; it is not consumed.
     fn next_visible(&mut self) -> io::Result<Option<u8>> {
         loop {
             let buffer = self.input.fill_buf()?;
@@ -156,7 +156,7 @@ impl<'i> Objects<'i> {
         }
     }
 
-    /// Passes over a value, whose bytes go to `held` where they are wanted and not too many.
+    /// Skips a value. Its bytes are copied to `held` if they are wanted and not too many.
     fn value(&mut self, wanted: bool) -> io::Result<Ended> {
         self.held.clear();
         let mut scan = Scan::default();
@@ -184,7 +184,7 @@ impl<'i> Objects<'i> {
     }
 }
 
-/// Where in a value the reader is.
+/// The position of the reader in a value.
 #[derive(Default)]
 struct Scan {
     depth: u64,
@@ -194,12 +194,13 @@ struct Scan {
 }
 
 impl Scan {
-    /// Goes on over some bytes: how many of them are the value's, and whether it ends with them.
+    /// Continues with further bytes. Returns how many of them belong to the value, and whether it ends with
+    /// them.
     fn over(&mut self, bytes: &[u8]) -> (usize, Option<Ended>) {
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
             if self.in_string {
-                // Most bytes of an event are in strings.
+                // Most bytes of an event are in strings, so these are searched, not stepped through.
                 let rest = &bytes[at..];
                 let step = if self.escaped {
                     1
@@ -230,7 +231,7 @@ impl Scan {
                         return (at + 1, Some(Ended::Whole));
                     }
                 }
-                // A number or a word ends before what follows it.
+                // A number or a word ends before the character that follows it.
                 b'}' | b']' | b'{' | b'[' | b'"' | b',' | b':' | b' ' | b'\n' | b'\r' | b'\t'
                     if self.depth == 0 =>
                 {

@@ -1,19 +1,19 @@
-//! Lines of an input of any length: bytes go in; lines with their numbers come out, without a copy where a line
-//! lies within the reader's buffer. A line longer than 64 KiB is cut, and says so.
+//! Lines of an input of any length. Input: bytes. Output: lines with their numbers, which are not copied if
+//! they are within the reader's buffer. A line longer than 64 KiB is cut and marked as cut.
 
 use std::io::{self, BufRead};
 
-/// No line is longer (bytes); the rest of it is skipped.
+/// Longest line (bytes); the rest of a longer one is skipped.
 pub const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// A line, without its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Line<'a> {
-    /// From 1.
+    /// Number of the line, from 1.
     pub number: u64,
-    /// The line's bytes, no more than 64 KiB.
+    /// Bytes of the line, at most 64 KiB.
     pub bytes: &'a [u8],
-    /// Whether it was longer.
+    /// Whether the line was longer and has been cut.
     pub cut: bool,
 }
 
@@ -21,14 +21,14 @@ pub struct Line<'a> {
 pub struct Lines<'i> {
     input: &'i mut dyn BufRead,
     number: u64,
-    /// A line that doesn't lie within the input's buffer.
+    /// A line that is not within the input's buffer as a whole.
     joined: Vec<u8>,
-    /// Bytes of the line before that are still in the input's buffer.
+    /// Number of bytes of the previous line that are still in the input's buffer.
     used: usize,
 }
 
 impl<'i> Lines<'i> {
-    /// Lines of `input`, from where it stands.
+    /// Reads lines of `input`, from its current position.
     pub fn new(input: &'i mut dyn BufRead) -> Self {
         Lines {
             input,
@@ -38,20 +38,21 @@ impl<'i> Lines<'i> {
         }
     }
 
-    /// Lines read.
+    /// Number of lines that were read.
     pub fn count(&self) -> u64 {
         self.number
     }
 
-    /// The next line; `None` at the end of the input. A last line without an end is a line.
+    /// The next line; `None` at the end of the input. A last line without a line end counts.
     ///
     /// # Errors
-    /// What the input returns.
+    /// The errors of the input.
     pub fn next_line(&mut self) -> io::Result<Option<Line<'_>>> {
         self.input.consume(std::mem::take(&mut self.used));
         self.joined.clear();
         self.number += 1;
-        // What is in the buffer is looked at twice, as the borrow of it can't be kept over the other branch.
+        // The buffer is searched first and borrowed again later, because the borrow can't be kept over the
+        // other branch.
         let buffer = self.input.fill_buf()?;
         if let Some(end) = memchr::memchr(b'\n', buffer) {
             self.used = end + 1;

@@ -1,5 +1,5 @@
-//! Linux's function_graph tracer: the text of `trace-cmd report`, and that of tracefs's own files with any of its
-//! columns. Spans come out, with times where the text has them.
+//! Linux's function_graph tracer. Input: the text of `trace-cmd report`, or that of tracefs's own files with
+//! any columns. Output: spans, with times if the text has them.
 //!
 //! ```text
 //!               ls-95    [001]     7.675639: funcgraph_entry:                   |  __f_unlock_pos() {
@@ -14,9 +14,9 @@ use crate::import::ImportError;
 use std::collections::HashMap;
 use std::io::BufRead;
 
-/// Until a CPU's text says which thread it runs, its calls are those of a task of this space.
+/// Until the text shows which thread a CPU runs, its calls belong to a task of this address space.
 const SPACE_OF_UNKNOWN: u32 = 2;
-/// Linux's own limit.
+/// Most CPUs that Linux supports.
 const CPUS_MAX: usize = 8192;
 
 /// Reads the text.
@@ -41,17 +41,17 @@ pub fn read(input: &mut dyn BufRead, sink: &mut dyn SpanSink) -> Result<u64, Imp
 #[derive(Default)]
 struct Reader {
     tasks: Tasks,
-    /// Which thread runs on a CPU, where lines only say when that changes.
+    /// The thread that each CPU runs, if lines only show when it changes.
     running: HashMap<u32, (Vec<u8>, u32)>,
 }
 
-/// What a line is about.
+/// A line of the tracer, split into its parts.
 struct Graph<'a> {
     cpu: Option<u32>,
     thread: Option<(&'a [u8], u32)>,
     time_ns: Option<u64>,
     length: &'a [u8],
-    /// What was called, behind spaces that tell its depth.
+    /// The call, after spaces that show its depth.
     body: &'a [u8],
 }
 
@@ -66,7 +66,8 @@ impl Reader {
             return Ok(());
         }
         let graph = match line.first() {
-            // trace-cmd's lines have a CPU in square brackets, those of tracefs a bar before anything of the code's.
+            // In lines of trace-cmd, the CPU is in square brackets. In those of tracefs, a bar comes before
+            // all text of the traced code.
             _ if memchr::memmem::find(line, b": funcgraph_").is_some() => of_event(line),
             _ => of_columns(line),
         };
@@ -77,7 +78,7 @@ impl Reader {
             return Ok(());
         }
         if EventLine::of(line).is_some() {
-            // Another event of Linux, which tells of no call.
+            // Another event of Linux, which is not a call.
             return Ok(());
         }
         let lost = [&b"EVENTS DROPPED"[..], b"LOST", b"buffer"];
@@ -110,7 +111,7 @@ impl Reader {
             }
         };
         if text.is_empty() || text.starts_with(b"/*") || is_arrow(text) {
-            // A comment is an event of another kind, an arrow says where an interrupt begins or ends.
+            // A comment is an event of another type. An arrow marks the start or end of an interrupt.
             return Ok(());
         }
         let call = Call { depth, line };
@@ -120,7 +121,7 @@ impl Reader {
         call.take(calls, graph, text, length, sink)
     }
 
-    /// The open calls of the thread of a line.
+    /// The open calls of the thread that a line belongs to.
     fn calls(
         &mut self,
         graph: &Graph<'_>,
@@ -140,7 +141,7 @@ impl Reader {
         self.tasks.of(label, line, sink)
     }
 
-    /// ` 0)  bash-1234   =>  ls-567`: from now on the CPU runs another thread.
+    /// Handles ` 0)  bash-1234   =>  ls-567`: from here on the CPU runs another thread.
     fn switched(&mut self, line: &[u8]) -> bool {
         let found = || -> Option<(u32, Vec<u8>, u32)> {
             let (cpu, rest) = split_cpu(line.trim_ascii())?;
@@ -159,7 +160,7 @@ impl Reader {
     }
 }
 
-/// Where a call stands.
+/// The position of a call.
 struct Call {
     depth: u64,
     line: u64,
@@ -192,7 +193,7 @@ impl Call {
             };
             return calls.leave_at(self.depth, exit, sink);
         }
-        // Behind a call may stand what it returned.
+        // The return value may follow the call.
         let call = match memchr::memmem::find(text, b" /*") {
             Some(at) => text[..at].trim_ascii_end(),
             None => text,
@@ -232,7 +233,7 @@ fn of_event(line: &[u8]) -> Option<Graph<'_>> {
     })
 }
 
-/// Columns of tracefs: a time, a CPU and a thread where they are asked for, a duration, and what was called.
+/// Parses the columns of tracefs: optional time, CPU and thread; duration; and call.
 fn of_columns(line: &[u8]) -> Option<Graph<'_>> {
     let mut graph = Graph {
         cpu: None,
@@ -261,7 +262,7 @@ fn of_columns(line: &[u8]) -> Option<Graph<'_>> {
             graph.body = rest;
             return Some(graph);
         }
-        // Flags of interrupts may stand behind the thread, or in its place.
+        // Flags of interrupts may follow the thread, or replace it.
         let thread = task(column).or_else(|| {
             let end = column.iter().rposition(|byte| *byte == b' ')?;
             task(&column[..end])
@@ -271,7 +272,7 @@ fn of_columns(line: &[u8]) -> Option<Graph<'_>> {
     None
 }
 
-/// ` 0) `: a CPU, and what is behind it.
+/// Splits ` 0) ` into the CPU and the rest after it.
 fn split_cpu(column: &[u8]) -> Option<(u32, &[u8])> {
     let end = column.iter().position(|byte| !byte.is_ascii_digit())?;
     if column[end] != b')' {
@@ -281,7 +282,7 @@ fn split_cpu(column: &[u8]) -> Option<(u32, &[u8])> {
     Some((cpu, &column[end + 1..]))
 }
 
-/// A duration, with a mark before it where it is long; nothing where a call only begins.
+/// Parses a duration, which has a mark before it if it is long, and is empty if the call only begins.
 fn duration(column: &[u8]) -> Result<Option<u64>, ()> {
     let text = column.trim_ascii();
     let text = match text.first() {
@@ -297,17 +298,18 @@ fn duration(column: &[u8]) -> Result<Option<u64>, ()> {
     number.and_then(micros_ns).map(Some).ok_or(())
 }
 
-/// `==========>` and `<==========`: an interrupt begins or ends.
+/// Whether the text is `==========>` or `<==========`: the start or end of an interrupt.
 fn is_arrow(text: &[u8]) -> bool {
     memchr::memmem::find(text, b"=====").is_some()
 }
 
-/// A line that is drawn around a change of threads.
+/// Whether the line is a rule that is drawn around a change of threads.
 fn is_rule(line: &[u8]) -> bool {
     line.iter().all(|byte| matches!(byte, b'-' | b' '))
 }
 
-/// ` /* name */`: whose end it is. With the option funcgraph-retval what it returned follows.
+/// The name in ` /* name */`, which says which call ends. With the option funcgraph-retval, its return value
+/// follows.
 fn comment(rest: &[u8]) -> Option<&[u8]> {
     let text = rest
         .trim_ascii()

@@ -1,37 +1,37 @@
-//! The calls of one task that are open: entries and ends go in, spans come out in the order of their ends. What
-//! doesn't fit is told as trouble, and nothing else is lost by it. Holds one entry for each open call, at most
-//! [`DEPTHS_MAX`].
+//! The open calls of one task. Input: entries and exits. Output: spans, in the order of their ends. An event
+//! that doesn't fit is reported as an error, and no other call is lost because of it. One entry is kept for
+//! each open call, at most [`DEPTHS_MAX`].
 
 use crate::import::ImportError;
 use crate::import::trace::{DEPTHS_MAX, NameId, Span, SpanKind, SpanSink, TaskId};
 
-/// A call that begins.
+/// The start of a call.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {
-    /// What is called.
+    /// The name of the function.
     pub name: NameId,
-    /// When, in nanoseconds, where the input says.
+    /// Start (nanoseconds); `None` if the input doesn't state it.
     pub start_ns: Option<u64>,
-    /// On which processor, where the task doesn't say it.
+    /// The processor, if it doesn't follow from the task.
     pub cpu: Option<u32>,
-    /// What it is.
+    /// The sort of call.
     pub kind: SpanKind,
-    /// The line that says it, from 1.
+    /// Number of the line with the entry, from 1.
     pub line: u64,
 }
 
-/// A call that ends.
+/// The end of a call.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Exit {
-    /// What ends; `None` where the input doesn't say: the innermost one.
+    /// The name of the call that ends; `None` if the input doesn't state it, which means the innermost one.
     pub name: Option<NameId>,
-    /// When, where the input says.
+    /// End (nanoseconds); `None` if the input doesn't state it.
     pub end_ns: Option<u64>,
-    /// How long it took, where the input says; else it follows from both times.
+    /// Duration (nanoseconds), if the input states it; otherwise it is computed from both times.
     pub length_ns: Option<u64>,
-    /// What a system call returned.
+    /// The return value of a system call.
     pub result: Option<i64>,
-    /// The line that says it, from 1.
+    /// Number of the line with the exit, from 1.
     pub line: u64,
 }
 
@@ -40,12 +40,12 @@ pub struct Exit {
 pub struct OpenCalls {
     task: TaskId,
     open: Vec<(u16, Entry)>,
-    /// Calls that are open beyond the deepest that is kept.
+    /// Number of open calls deeper than the limit, which are not kept.
     beyond: u64,
 }
 
 impl OpenCalls {
-    /// None yet.
+    /// No open calls.
     pub fn new(task: TaskId) -> Self {
         OpenCalls {
             task,
@@ -54,25 +54,25 @@ impl OpenCalls {
         }
     }
 
-    /// The depth of a call that begins now.
+    /// The depth of a call that would begin now.
     pub fn depth(&self) -> u16 {
         self.open
             .last()
             .map_or(0, |(depth, _)| depth.saturating_add(1))
     }
 
-    /// A call begins inside those that are open.
+    /// Begins a call inside the open ones.
     ///
     /// # Errors
-    /// What the sink returns.
+    /// The errors of the sink.
     pub fn enter(&mut self, entry: Entry, sink: &mut dyn SpanSink) -> Result<(), ImportError> {
         self.enter_at(u64::from(self.depth()) + self.beyond, entry, sink)
     }
 
-    /// A call begins at a depth that the input tells. Open ones that are as deep or deeper never end.
+    /// Begins a call at a depth that the input states. Open calls that are as deep or deeper get no end.
     ///
     /// # Errors
-    /// What the sink returns.
+    /// The errors of the sink.
     pub fn enter_at(
         &mut self,
         depth: u64,
@@ -88,10 +88,10 @@ impl OpenCalls {
         Ok(())
     }
 
-    /// A call that begins and ends at once, at a depth that the input tells.
+    /// Begins and ends a leaf call, at a depth that the input states.
     ///
     /// # Errors
-    /// What the sink returns.
+    /// The errors of the sink.
     pub fn leaf_at(
         &mut self,
         depth: u64,
@@ -110,11 +110,12 @@ impl OpenCalls {
         sink.span(self.span(depth, Some(entry), entry.name, exit, entry.kind))
     }
 
-    /// A call ends: the innermost open one of its name. Those inside it never do.
+    /// Ends the innermost open call with the name of `exit`. Calls inside it get no end.
     ///
     /// # Errors
-    /// What the sink returns.
+    /// The errors of the sink.
     pub fn leave(&mut self, exit: Exit, sink: &mut dyn SpanSink) -> Result<(), ImportError> {
+        // The innermost call is deeper than the limit, and was not kept.
         if self.beyond > 0 {
             self.beyond -= 1;
             return Ok(());
@@ -129,10 +130,10 @@ impl OpenCalls {
         }
     }
 
-    /// A call ends at a depth that the input tells.
+    /// Ends a call at a depth that the input states.
     ///
     /// # Errors
-    /// What the sink returns.
+    /// The errors of the sink.
     pub fn leave_at(
         &mut self,
         depth: u64,
@@ -143,6 +144,7 @@ impl OpenCalls {
             self.beyond = self.beyond.saturating_sub(1);
             return Ok(());
         };
+        // A call within the limit ends, so all deeper ones have ended.
         self.beyond = 0;
         self.cut_from(depth.saturating_add(1), exit.line, sink)?;
         let is_it = |(open, entry): &&(u16, Entry)| {
@@ -155,16 +157,18 @@ impl OpenCalls {
                 sink.span(self.span(depth, Some(entry), entry.name, exit, entry.kind))
             }
             None => {
+                // The open call at this depth is another one, whose end is missing.
                 self.cut_from(depth, exit.line, sink)?;
                 self.leave_unentered(depth, exit, sink)
             }
         }
     }
 
-    /// The input is over: what is open never ends. That is no trouble: a trace ends while the system runs on.
+    /// Ends the input. Open calls get no end. That is not an error, because the system runs on when a trace
+    /// ends.
     ///
     /// # Errors
-    /// What the sink returns.
+    /// The errors of the sink.
     pub fn finish(&mut self, sink: &mut dyn SpanSink) -> Result<(), ImportError> {
         self.beyond = 0;
         while let Some((depth, entry)) = self.open.pop() {
@@ -173,7 +177,7 @@ impl OpenCalls {
         Ok(())
     }
 
-    /// A call whose beginning the trace doesn't have. Where others are open that began before, something is wrong.
+    /// Adds a call without a beginning. If other calls are open, that is an error.
     fn leave_unentered(
         &mut self,
         depth: u16,
@@ -200,7 +204,7 @@ impl OpenCalls {
         small
     }
 
-    /// Ends those that are as deep as `depth` or deeper: their own ends are missing.
+    /// Emits open calls at `depth` and deeper without an end.
     fn cut_from(
         &mut self,
         depth: u16,
@@ -224,7 +228,7 @@ impl OpenCalls {
         }
     }
 
-    /// `exit` with a length, where both times say it.
+    /// `exit` with a duration, if both times are known.
     fn timed(&self, entry: Entry, exit: Exit, sink: &mut dyn SpanSink) -> Exit {
         let length = |start: u64| exit.end_ns.and_then(|end| end.checked_sub(start));
         let length_ns = exit.length_ns.or(entry.start_ns.and_then(length));

@@ -1,10 +1,10 @@
-//! OSv's binary trace file (`trace.py extract`, or the REST interface's /trace/buffers): records of tracepoints go in,
-//! spans come out. A tracepoint X whose end is X_ret or X_err is a call, as scripts/osv/prof.py of OSv has it; so are
-//! function entry and function exit, and mutex_lock_wait until mutex_lock_wake. All others are moments: spans that have
-//! no length.
+//! OSv's binary trace file (`trace.py extract`, or the REST interface's /trace/buffers). Input: records of
+//! tracepoints. Output: spans. A tracepoint X with an end X_ret or X_err is a call, as in OSv's
+//! scripts/osv/prof.py. So are function entry and function exit, and mutex_lock_wait until mutex_lock_wake.
+//! All others are moments: spans without a duration.
 //!
-//! The file has one CPU after another, and threads migrate; so all records are held in memory, 40 bytes each, and
-//! sorted by time before calls are emitted.
+//! The file has one CPU after another, and threads migrate. So all records are held in memory, 40 bytes each,
+//! and sorted by time before calls are emitted.
 
 mod dictionary;
 mod records;
@@ -18,9 +18,9 @@ use records::{Bytes, Record};
 use std::collections::HashMap;
 use std::io::{self, BufRead};
 
-/// Limit on records of a file.
+/// Most records of a file.
 const RECORDS_MAX: usize = 1 << 26;
-/// Limit on the size of a dictionary (bytes).
+/// Size of the largest dictionary (bytes).
 const DICTIONARY_BYTES_MAX: u64 = 16 << 20;
 
 /// Reads the file.
@@ -51,7 +51,7 @@ fn read_most(
 
 #[derive(Default)]
 struct Reader {
-    /// Limit on records.
+    /// Most records.
     most: usize,
     dictionary: Dictionary,
     threads: HashMap<(u64, [u8; 16]), u32>,
@@ -72,7 +72,7 @@ struct Moment {
 }
 
 impl Reader {
-    /// The header: `OSVT`, its size, and a number that shows the byte order.
+    /// Reads the header: `OSVT`, its size, and a number that shows the byte order.
     fn header(&mut self, bytes: &mut Bytes<'_>, sink: &mut dyn SpanSink) -> io::Result<bool> {
         let mut header = [0; 24];
         let is_whole = bytes.fill(&mut header)?;
@@ -84,7 +84,7 @@ impl Reader {
         Ok(true)
     }
 
-    /// One chunk; `false` at the end.
+    /// Reads one chunk; `false` at the end.
     fn chunk(
         &mut self,
         bytes: &mut Bytes<'_>,
@@ -119,7 +119,7 @@ impl Reader {
         }
     }
 
-    /// The records of one CPU.
+    /// Reads the records of one CPU.
     fn records(
         &mut self,
         bytes: &mut Bytes<'_>,
@@ -136,7 +136,7 @@ impl Reader {
                     return Ok(());
                 }
             };
-            // OSv writes 0 before its clock runs; its own tools leave these records out too.
+            // OSv writes 0 before its clock runs. Its own tools leave these records out, too.
             if record.time_ns == 0 {
                 continue;
             }
@@ -184,6 +184,7 @@ impl Reader {
 
     /// Emits the calls of all records.
     fn tell(mut self, sink: &mut dyn SpanSink) -> Result<(), ImportError> {
+        // The sort is stable: records with equal times keep the order of the file.
         self.moments.sort_by_key(|moment| moment.time_ns);
         let mut names = vec![[0; 16]; self.threads.len()];
         for ((_, name), number) in &self.threads {

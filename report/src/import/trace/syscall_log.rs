@@ -1,5 +1,5 @@
-//! Logs of system calls: Nanos's (`ops run -d`, its klib strace) and strace's with any of -f, -ttt and -T. Spans with
-//! results come out, with times and lengths if the log has them; Nanos's has none.
+//! Logs of system calls: Nanos's (`ops run -d`, its klib strace), and strace's with any of -f, -ttt and -T.
+//! Output: spans with results, and with times and durations if the log has them. Nanos's log has none.
 //!
 //! ```text
 //! [2] openat(-100, "/etc/hosts", 0x0, 0x0) = ENOENT
@@ -15,10 +15,10 @@ use crate::text::errno;
 use std::collections::HashMap;
 use std::io::BufRead;
 
-/// Space of threads that the log gives by name only.
+/// Address space of threads that the log identifies only by name.
 const SPACE_OF_NAMES: u32 = 1;
 
-/// Reads the text.
+/// Reads the log.
 ///
 /// # Errors
 /// Reading or writing failed.
@@ -26,10 +26,10 @@ pub fn read(input: &mut dyn BufRead, sink: &mut dyn SpanSink) -> Result<u64, Imp
     let mut lines = Lines::new(input);
     let mut tasks = Tasks::default();
     let mut named: HashMap<Vec<u8>, u32> = HashMap::new();
-    // The last thread that had a number, and its name.
+    // The number of the last thread that had one, and its name.
     let mut thread = (None, String::new());
     while let Some(line) = lines.next_line()? {
-        // Arguments aren't kept, but a cut line has lost its result.
+        // Arguments aren't needed, but a line that was cut has lost its result.
         let logged = Logged::of(line.bytes);
         let Some(logged) = logged.filter(|_| !line.cut) else {
             if line.cut {
@@ -107,15 +107,15 @@ struct Logged<'a> {
     task: Thread<'a>,
     time_ns: Option<u64>,
     syscall: &'a [u8],
-    /// Whether the call begins in this line; it may end there too.
+    /// Whether the call begins in this line; it may also end there.
     begins: bool,
-    /// `None` if the call goes on, or never returns.
+    /// `None` if the call continues in another line, or never returns.
     returned: Option<Returned>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 struct Returned {
-    /// `None` if the log doesn't have it as a number.
+    /// `None` if the log doesn't show it as a number.
     result: Option<i64>,
     length_ns: Option<u64>,
 }
@@ -151,7 +151,8 @@ impl<'a> Logged<'a> {
     }
 }
 
-/// The length of the name of a call at the start, `None` without one: what a program writes into the log is none.
+/// The length of a system call's name at the start; `None` if there is none, as in output of the program that
+/// got into the log.
 fn name_length(text: &[u8]) -> Option<usize> {
     let is_name = |byte: &&u8| byte.is_ascii_alphanumeric() || **byte == b'_';
     Some(text.iter().take_while(is_name).count()).filter(|length| *length > 0)
@@ -193,7 +194,8 @@ fn number(value: &[u8]) -> Option<i64> {
     signed(&value[..end])
 }
 
-/// `[2] `, `[main] `, `[pid  4170] `, `4170  `: the thread of a line, and the rest. Logs of one thread have none.
+/// Splits a line into its thread and the rest: `[2] `, `[main] `, `[pid  4170] `, `4170  `. A log of one
+/// thread has none.
 fn split_task(line: &[u8]) -> (Thread<'_>, &[u8]) {
     let bracket = line.strip_prefix(b"[");
     if let Some((rest, end)) =
@@ -213,7 +215,7 @@ fn split_task(line: &[u8]) -> (Thread<'_>, &[u8]) {
     }
 }
 
-/// Seconds since 1970, of -ttt. Times of day and differences (-t, -r) are ignored.
+/// Seconds since 1970, as with -ttt. Times of day (-t) and differences (-r) are ignored.
 fn split_time(line: &[u8]) -> (Option<u64>, &[u8]) {
     let end = line.iter().position(|byte| *byte == b' ').unwrap_or(0);
     let word = &line[..end];
@@ -225,8 +227,8 @@ fn split_time(line: &[u8]) -> (Option<u64>, &[u8]) {
     (time_ns, behind)
 }
 
-/// Lines that are no system calls: signals, exits, Nanos's table of counts, and the program's own output on the same
-/// console. A line with a name and a bracket where a call has them isn't one of these.
+/// Whether a line is not a system call: a signal, an exit, Nanos's table of counts, or the program's own
+/// output on the same console. A line with a name and a bracket at the position of a call is none of these.
 fn is_aside(line: &[u8]) -> bool {
     let (_, rest) = split_task(line);
     let (_, rest) = split_time(rest);
@@ -241,7 +243,7 @@ mod tests {
 
     #[test]
     fn nanoss_log_is_read_after_its_source() {
-        // Written after klib/strace.c of Nanos, not by it.
+        // This text was written by hand to match klib/strace.c of Nanos.
         let text = "\
 en1: assigned 10.0.2.15
 [2] openat(-100, \"/etc/hosts\", 0x0, 0x0) = ENOENT

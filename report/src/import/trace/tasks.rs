@@ -1,23 +1,23 @@
-//! The open calls of all tasks of a trace: a task's label goes in, its [`OpenCalls`] come out.
+//! The open calls of all tasks of a trace. Input: the label of a task. Output: its [`OpenCalls`].
 
 use super::{OpenCalls, SpanSink, TaskLabel};
 use crate::import::ImportError;
 use std::collections::HashMap;
 
-/// Limit on tasks; calls of further ones are left out.
+/// Most tasks; calls of further ones are left out.
 pub(crate) const TASKS_MAX: usize = 1 << 16;
 
-/// All tasks so far.
+/// All tasks so far, with their open calls.
 #[derive(Default)]
 pub(crate) struct Tasks {
     places: HashMap<(u32, u32), usize>,
     calls: Vec<OpenCalls>,
-    /// The previous task, as most lines have the same one as the line before.
+    /// The previous task, because most lines have the same task as the line before.
     last: Option<((u32, u32), usize)>,
 }
 
 impl Tasks {
-    /// The open calls of a task; `None`, and a trouble, if there are too many tasks.
+    /// The open calls of a task. If there are too many tasks, reports an error and returns `None`.
     #[inline]
     pub(crate) fn of(
         &mut self,
@@ -49,10 +49,10 @@ impl Tasks {
         Some(place)
     }
 
-    /// Ends the input: open calls have no end.
+    /// Ends the input. Open calls have no end.
     ///
     /// # Errors
-    /// What the sink returns.
+    /// The errors of the sink.
     pub(crate) fn finish(&mut self, sink: &mut dyn SpanSink) -> Result<(), ImportError> {
         self.calls
             .iter_mut()
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
     use crate::import::trace::{NameId, Span, TaskId};
 
-    /// Counts what is wrong.
+    /// Counts reported errors.
     struct Troubles(u64);
 
     impl SpanSink for Troubles {

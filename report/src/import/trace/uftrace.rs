@@ -1,5 +1,5 @@
-//! The text of `uftrace dump`: a line for each entry and exit, one task after another, with times in nanoseconds and
-//! depths.
+//! The text of `uftrace dump`: one line for each entry and exit, one task after another, with times in
+//! nanoseconds and depths.
 //!
 //! ```text
 //! 15600.521165008   4170: [entry] main(561badaba2ac) depth: 0
@@ -18,7 +18,7 @@ use std::io::BufRead;
 pub fn read(input: &mut dyn BufRead, sink: &mut dyn SpanSink) -> Result<u64, ImportError> {
     let mut lines = Lines::new(input);
     let mut tasks = Tasks::default();
-    // The last thread, and what it is called.
+    // The number and name of the last thread.
     let mut thread = (0, "thread 0".to_owned());
     while let Some(line) = lines.next_line()? {
         let number = line.number;
@@ -79,7 +79,7 @@ struct Call<'a> {
 
 enum Understood<'a> {
     Call(Call<'a>),
-    /// Lines that are no calls: headings, arguments, return values, and events of the kernel.
+    /// A line that isn't a call: headings, arguments, return values, and events of the kernel.
     Aside,
     Lost,
     Nothing,
@@ -104,7 +104,7 @@ fn understand(line: &[u8]) -> Understood<'_> {
         let rest = rest.strip_prefix(b"] ")?;
         let colon = memchr::memrchr(b':', rest)?;
         let depth = unsigned(rest[colon + 1..].trim_ascii())?;
-        // Names may contain brackets; the address is in the last ones.
+        // Names may contain brackets; the address is in the last pair.
         let name = &rest[..memchr::memrchr(b'(', &rest[..colon])?];
         Some(Understood::Call(Call {
             time_ns,

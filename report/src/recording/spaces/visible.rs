@@ -1,21 +1,23 @@
-//! The visible parts of overlapping mappings: of two, the later one. Input: mappings, in order of time. Output: which
-//! is where, without overlap.
+//! The visible parts of overlapping mappings: where two overlap, the later one is visible. Input: mappings,
+//! in order of time. Output: the visible parts, without overlap.
 
 use super::Region;
 use std::collections::BTreeMap;
 
-/// Most parts that are looked at to see whether a mapping changes nothing.
+/// Most parts that are searched to see whether a mapping changes nothing.
 const PARTS_MAX: usize = 64;
 
-/// What is mapped where, by address.
+/// The visible parts, by address.
 #[derive(Debug, Default)]
 pub(crate) struct Visible(BTreeMap<u64, Region>);
 
 impl Visible {
-    /// Lays `region` over what is there.
+    /// Maps `region` over the parts that are there.
     pub(crate) fn map(&mut self, region: Region) {
         let below = self.0.range(..region.start).next_back();
         let below = below.map(|(_, below)| *below);
+        // A part that begins below is split: its start stays, and its end may be visible above the new
+        // region.
         if let Some(below) = below.filter(|below| below.end > region.start) {
             let end = region.start;
             self.0.insert(below.start, Region { end, ..below });
@@ -35,8 +37,8 @@ impl Visible {
         }
     }
 
-    /// Whether `region` would change nothing, as where a program makes its code writable and executable again: the same
-    /// bytes of the same image are there.
+    /// Whether `region` would change nothing, because the same bytes of the same image are mapped already.
+    /// That happens when a program makes its code writable and executable again.
     pub(crate) fn holds(&self, region: &Region) -> bool {
         let below = self.0.range(..region.start).next_back();
         let from = below.filter(|(_, below)| below.end > region.start);
@@ -57,7 +59,7 @@ impl Visible {
         false
     }
 
-    /// All parts, in order of address.
+    /// All visible parts, in order of address.
     pub(crate) fn into_parts(self) -> impl Iterator<Item = Region> {
         self.0.into_values()
     }

@@ -1,4 +1,4 @@
-//! The instructions of a function with their samples.
+//! The instructions of a function, with their samples.
 
 use super::source::{self, SourceLine};
 use super::{AROUND, Annotation, Counts, Form, LINES_MAX, module_name};
@@ -11,7 +11,7 @@ use std::io::{self, Write};
 /// A function, and the starts of its instructions.
 pub(in crate::views) struct Listing<'c> {
     function: Function<'c>,
-    /// Bytes from its start, ascending from 0.
+    /// Offsets of the instructions from the function's start (bytes), ascending from 0.
     starts: Vec<usize>,
 }
 
@@ -21,7 +21,7 @@ impl<'c> Listing<'c> {
         Listing { function, starts }
     }
 
-    /// The number of the instruction at this distance from the function's start.
+    /// The number of the instruction at `into_bytes` from the function's start.
     pub(crate) fn index_of(&self, into_bytes: u64) -> Result<usize, NoCode> {
         if into_bytes >= CODE_BYTES_MAX {
             return Err(NoCode::TooFar);
@@ -35,7 +35,7 @@ impl<'c> Listing<'c> {
         after.checked_sub(1).ok_or(NoCode::NoBytes)
     }
 
-    /// What it is of, and the syntax of its instructions.
+    /// The name of the function, and the syntax of its instructions.
     pub(crate) fn title(&self) -> (String, Option<&'static str>) {
         let function = &self.function;
         let name = match function.name.as_str() {
@@ -45,7 +45,7 @@ impl<'c> Listing<'c> {
         (name, disassembly::syntax(function.arch))
     }
 
-    /// The instructions with samples and those around them, `LINES_MAX` at most.
+    /// The instructions with samples and those around them; at most `LINES_MAX`.
     pub(crate) fn shown(&self, sampled: impl Iterator<Item = usize>) -> BTreeSet<usize> {
         let around = AROUND as usize;
         let last = self.starts.len().saturating_sub(1);
@@ -59,7 +59,7 @@ impl<'c> Listing<'c> {
         shown.into_iter().take(LINES_MAX).collect()
     }
 
-    /// The source line of an instruction, where its file is known.
+    /// The source line of an instruction, if it is known.
     pub(crate) fn line(&self, codes: &Codes<'_>, index: usize) -> Option<SourceLine> {
         let line = codes.line(&self.function, self.starts[index] as u64)?;
         Some(SourceLine {

@@ -1,4 +1,4 @@
-//! Available source files: whole with their samples, or single lines.
+//! Source files: a whole file with its samples, or the texts of single lines.
 
 use super::{AROUND, Counts, Form, LINES_MAX};
 use crate::source_files::SourceFiles;
@@ -11,19 +11,19 @@ use std::io::{self, Write};
 pub(in crate::views) struct SourceLine {
     /// Path of the file.
     pub file: String,
-    /// Line in it, from 1.
+    /// Line in the file, from 1.
     pub line: u32,
 }
 
 impl SourceLine {
-    /// The last part of the file's path.
+    /// The last component of the file's path.
     pub(crate) fn short_file(&self) -> &str {
         let cut = self.file.rsplit_once('/');
         cut.map_or(&self.file, |(_, name)| name)
     }
 }
 
-/// The texts of some lines whose files are available.
+/// The texts of those lines whose files are available.
 pub(super) fn texts<'l>(
     lines: impl Iterator<Item = &'l SourceLine>,
     files: &SourceFiles,
@@ -47,7 +47,8 @@ pub(super) fn texts<'l>(
     texts
 }
 
-/// Writes the lines of a file that have samples, and those around them; with text if it is available.
+/// Writes the lines of a file that have samples, and those around them. They have text if the file is
+/// available.
 pub(super) fn write_file(
     file: &str,
     files: &SourceFiles,
@@ -88,7 +89,7 @@ pub(super) fn write_file(
         }
         before = Some(line);
         let count = lines.get(&line).copied().unwrap_or_default();
-        // A tab is safe, and is needed at the start of a line.
+        // Tabs are kept as blanks, because they indent the line.
         let text = text.replace('\t', "    ");
         form.write_row(count, &format!("{line:>6}  {}", printable(&text)), out)?;
     }

@@ -1,5 +1,5 @@
-//! Where the samples of a function were. Input: its labels. Output: lines and instructions with counts. A return
-//! address counts for the call before it.
+//! The lines and instructions of a function that have samples. Input: its labels. Output: lines and
+//! instructions with counts. A return address counts for the call before it.
 
 use super::Counts;
 use super::assembly::Listing;
@@ -14,9 +14,9 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(in crate::views) enum Spot<'p> {
     /// Source file and line.
     Line(&'p str, u32),
-    /// A listing, and an instruction of it.
+    /// The number of a listing, and the number of an instruction in it.
     Instruction(usize, usize),
-    /// An instruction without code, and the offset of the sample's own address in its function.
+    /// An instruction whose code is unavailable, and the offset in its function of the sample's own address.
     Offset(Where<'p>, u64),
 }
 
@@ -25,17 +25,17 @@ pub(in crate::views) struct Spots<'p, 'c> {
     by_label: Vec<Option<Spot<'p>>>,
     /// Most functions whose code is read.
     functions_max: usize,
-    /// Functions with their images' paths, ascending by path and place.
+    /// Functions with their images' paths, ascending by path and address.
     pub listings: Vec<(&'p str, Listing<'c>)>,
-    /// Images with missing instructions, and why.
+    /// Images whose instructions are missing, and why.
     pub missing: BTreeSet<(&'p str, NoCode)>,
 }
 
-/// A function: its image, and its start there.
+/// A function: its image's path, and its start in the image.
 type Key<'p> = (&'p str, u64);
 
 impl<'p, 'c> Spots<'p, 'c> {
-    /// Those of the wanted labels; `assembly`: instructions even where lines are known.
+    /// The spots of the wanted labels. With `assembly`, they are instructions even if lines are known.
     pub(crate) fn of(
         profile: &'p Profile,
         wanted: &[bool],
@@ -57,6 +57,7 @@ impl<'p, 'c> Spots<'p, 'c> {
                 ("", _) | (_, 0) => None,
                 (file, line) => Some(Spot::Line(file, line)),
             };
+            // Without a line, this stays an offset until the function's code is read.
             let spot = line.unwrap_or(Spot::Offset(place, label.into_bytes));
             spots.by_label[id as usize] = Some(spot);
             if assembly || line.is_none() {
@@ -99,7 +100,7 @@ impl<'p, 'c> Spots<'p, 'c> {
         self.listings.push((module, listing));
     }
 
-    /// The listing and the instruction of a label, if it has them.
+    /// The listing and the instruction of a label, if they are known.
     pub(crate) fn instruction(&self, label: LabelId) -> Option<(usize, usize)> {
         match self.by_label.get(label as usize)? {
             Some(Spot::Instruction(listing, index)) => Some((*listing, *index)),
@@ -107,7 +108,7 @@ impl<'p, 'c> Spots<'p, 'c> {
         }
     }
 
-    /// Own and total samples of each spot.
+    /// Self and total samples of each spot.
     pub(crate) fn count(&self, profile: &Profile) -> BTreeMap<Spot<'p>, Counts> {
         let mut counts: BTreeMap<Spot<'p>, Counts> = BTreeMap::new();
         let leaves = profile.tree.nodes().iter().enumerate();
@@ -119,6 +120,7 @@ impl<'p, 'c> Spots<'p, 'c> {
                 };
                 let count = counts.entry(spot).or_default();
                 count.0 += if depth == 0 { node.count } else { 0 };
+                // A recursive function counts a sample once.
                 if seen.insert(spot) {
                     count.1 += node.count;
                 }
@@ -128,7 +130,7 @@ impl<'p, 'c> Spots<'p, 'c> {
     }
 }
 
-/// The wanted labels that a sample has.
+/// The wanted labels that occur in samples.
 fn sampled(profile: &Profile, wanted: &[bool]) -> BTreeSet<LabelId> {
     let leaves = profile.tree.nodes().iter().enumerate();
     let leaves = leaves.filter(|(_, node)| node.count > 0);
@@ -143,6 +145,7 @@ fn place(profile: &Profile, id: LabelId) -> Where<'_> {
     Where {
         module: profile.labels.text(label.module),
         offset: label.offset,
+        // A return address is that of the next instruction. The byte before it belongs to the call.
         into_bytes: label.into_bytes.saturating_sub(u64::from(label.is_return)),
     }
 }

@@ -1,5 +1,5 @@
-//! Calls of a thread as stretches of time: at each moment the innermost call that was going on. Where a trace has no
-//! times, calls follow each other in their order, each with what it took itself: lengths are known then, times are not.
+//! Calls of a thread as ranges of time: at each moment, the innermost call. If a trace has no times, its
+//! calls follow each other in their order, each with its self time. Only durations are known then.
 
 use super::Moment;
 use crate::profile::gather::Sampled;
@@ -9,15 +9,15 @@ use crate::profile::tree::NodeId;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct InOrder {
     node: NodeId,
-    /// When it began, from the start of its recording.
+    /// Start, in nanoseconds from the start of its recording.
     start_ns: Option<u64>,
-    /// How long it took, where its end was seen.
+    /// Duration (nanoseconds); `None` if its end is missing.
     length_ns: Option<u64>,
     own_ns: u64,
 }
 
 impl InOrder {
-    /// What is told of a call; `None` for a sample.
+    /// The times of a call; `None` for a sample.
     pub(crate) fn of(sampled: &Sampled) -> Option<InOrder> {
         let call = sampled.call?;
         Some(InOrder {
@@ -29,12 +29,12 @@ impl InOrder {
     }
 }
 
-/// Whether any of them has a time.
+/// Whether any of the calls has a time.
 pub(super) fn are_timed(calls: &[InOrder]) -> bool {
     calls.iter().any(|call| call.start_ns.is_some())
 }
 
-/// The stretches of a thread's calls, of which the last comes first.
+/// The ranges of time of a thread's calls; `calls` has the last call first.
 pub(super) fn moments(mut calls: Vec<InOrder>) -> Vec<Moment> {
     calls.reverse();
     if are_timed(&calls) {
@@ -55,12 +55,12 @@ fn by_order(calls: &[InOrder]) -> Vec<Moment> {
 }
 
 fn by_time(calls: Vec<InOrder>) -> Vec<Moment> {
-    // What has no time, or no end, takes none; what it called is told with it.
+    // A call without a time or an end gets no time of its own. It shows in the stacks of its callees.
     let timed = calls
         .into_iter()
         .filter_map(|call| Some((call.start_ns?, call.length_ns?, call.node)));
     let mut timed: Vec<(u64, u64, NodeId)> = timed.collect();
-    // Of two that began together, the longer one called the other.
+    // Of two calls that began at the same time, the longer one is the caller.
     timed.sort_by_key(|(start_ns, length_ns, _)| (*start_ns, std::cmp::Reverse(*length_ns)));
     let mut found = Vec::new();
     let mut put = |from_ns: u64, until_ns: u64, node: NodeId| {
@@ -79,7 +79,7 @@ fn by_time(calls: Vec<InOrder>) -> Vec<Moment> {
             put(done_ns, start_ns, *inner);
         }
         done_ns = done_ns.max(start_ns);
-        // A call is over when its caller is.
+        // A call can't outlast its caller.
         let end_ns = start_ns.saturating_add(length_ns);
         let most = open.last().map_or(u64::MAX, |(end_ns, _)| *end_ns);
         open.push((end_ns.min(most), node));
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn at_each_moment_it_is_the_innermost_call() {
-        // 1 calls 2 twice, then 3 begins; the last one first, as calls come.
+        // 1 calls 2 twice, then 3 begins. The last call comes first, as from a recording.
         let calls = [
             call(3, Some(200), Some(10), 10),
             call(2, Some(60), Some(20), 20),

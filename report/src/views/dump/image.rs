@@ -1,5 +1,6 @@
-//! Lines of one part of an image: all its sections, entry by entry. Texts, expressions and rules are written once and
-//! referred to by number, as in the file, so that a dump's size is linear in the file's.
+//! Lines of one part of an image: all its sections, entry by entry. As in the file, texts, expressions and
+//! rules are written once and referred to by number, so that the size of a dump is linear in that of the
+//! file.
 
 use super::forms::{hexadecimal, quoted, yes_or_no};
 use crate::text::printable;
@@ -9,7 +10,7 @@ use uprof::image::{
     Cfa, CfaKind, ImagePart, Inlined, Lines, Place, Rule, RuleSet, Rules, Save, Section,
 };
 
-/// Writes the lines of `part`, which is in `block`; `true` if it was intact.
+/// Writes the lines of `part`, which is in `block`. Returns `true` if it was intact.
 pub(super) fn write(block: &Block<'_>, part: &ImagePart, out: &mut dyn Write) -> io::Result<bool> {
     let identity = &part.identity;
     writeln!(
@@ -27,7 +28,7 @@ pub(super) fn write(block: &Block<'_>, part: &ImagePart, out: &mut dyn Write) ->
     }
     let mut is_sound = true;
     for section in part.sections() {
-        // Read twice rather than buffered: a section has all its lines or none.
+        // The section is read twice rather than buffered: it has either all its lines or none.
         let checked = section.and_then(|section| section.check().map(|()| section));
         match checked {
             Ok(section) => write_section(section, out)?,
@@ -40,7 +41,7 @@ pub(super) fn write(block: &Block<'_>, part: &ImagePart, out: &mut dyn Write) ->
     Ok(is_sound)
 }
 
-/// Writes the lines of a section that was checked: none of its entries is an error.
+/// Writes the lines of a section. It has been checked, so no entry is an error.
 fn write_section(section: Section<'_>, out: &mut dyn Write) -> io::Result<()> {
     match section {
         Section::Segments(segments) => segments.flatten().try_for_each(|segment| {
@@ -117,7 +118,7 @@ fn write_rule(number: usize, rule: &Rule, set: &RuleSet, out: &mut dyn Write) ->
     )
 }
 
-/// Separated by commas; `-` for none.
+/// The values separated by commas; `-` if there are none.
 fn listed(values: impl Iterator<Item = String>) -> String {
     let values: Vec<String> = values.collect();
     if values.is_empty() {

@@ -4,7 +4,7 @@ use super::forms::{known, put, quoted, task, yes_or_no};
 use std::io::{self, Write};
 use uprof::{Fault, SpanBlock};
 
-/// Writes a line for each span; the fault that ends the block, if there is one.
+/// Writes a line for each span. Returns the fault that ends the block, if there is one.
 pub(super) fn write(block: &SpanBlock, out: &mut dyn Write) -> io::Result<Option<Fault>> {
     let mut rows = block.rows();
     let mut line = String::new();

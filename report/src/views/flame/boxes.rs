@@ -1,5 +1,5 @@
-//! Additions to inferno's SVG: better shortened names, and colours for dark screens. inferno truncates names at their
-//! ends, which are the most specific part in C++ and Rust.
+//! Additions to inferno's SVG: names that are shortened better, and colours for dark screens. inferno cuts
+//! names at their end, which is the most specific part in C++ and Rust.
 
 use super::escape;
 use crate::text::screen::{cut_end, width};
@@ -8,16 +8,16 @@ use std::borrow::Cow;
 
 /// Colours for dark screens.
 const DARK: &str = include_str!("dark.css");
-/// Shortens names for the window's width and for zoomed boxes.
+/// A script that shortens names for the window's width and for zoomed boxes.
 const NAMES: &str = include_str!("names.js");
-/// The width of inferno's pictures before a script runs, and the size of their letters (pixels).
+/// The width of inferno's pictures before a script runs (pixels).
 const WIDTH: f64 = 1200.0;
 const LETTER_SIZE: f64 = 12.0;
-/// The height of the line of the key (pixels).
+/// The height of the key's line (pixels).
 const KEY_HEIGHT: f64 = 18.0;
 
-/// The drawing with our names and colours; a letter's width is `letter_width` of its size. `None` if it isn't one of
-/// inferno's.
+/// The drawing with this package's names and colours. A letter's width is `letter_width` times its size.
+/// `None` if the drawing doesn't look like inferno's.
 pub(super) fn finished(svg: &str, letter_width: f64, key: &[(&str, String)]) -> Option<String> {
     let (head, rest) = svg.split_once("<svg id=\"frames\"")?;
     let head = with_key(head, LETTER_SIZE * letter_width, key)?;
@@ -25,7 +25,7 @@ pub(super) fn finished(svg: &str, letter_width: f64, key: &[(&str, String)]) -> 
     let boxes = rest.strip_suffix("</svg></svg>")?;
     let mut drawing = String::with_capacity(svg.len() + 8192);
     drawing.push_str(&head);
-    // Before the boxes, after inferno's script; it runs when everything is loaded.
+    // Before the boxes and after inferno's script. It runs when the picture is loaded.
     drawing.push_str(&format!(
         "<style type=\"text/css\">\n{DARK}</style><script type=\"text/ecmascript\"><![CDATA[\n{NAMES}]]></script>\
          <svg id=\"frames\" y=\"{KEY_HEIGHT}\"{frames}>"
@@ -40,7 +40,7 @@ pub(super) fn finished(svg: &str, letter_width: f64, key: &[(&str, String)]) -> 
     Some(drawing)
 }
 
-/// The picture's head with room for a line below the titles that says what the colours mean. What is below moves down.
+/// The head of the picture with a line for the key below the titles. Everything below is moved down.
 fn with_key(head: &str, letter_pixels: f64, key: &[(&str, String)]) -> Option<String> {
     let height = head.split_once("viewBox=\"0 0 1200 ")?.1.split_once('"')?.0;
     let height: f64 = height.parse().ok()?;
@@ -53,7 +53,7 @@ fn with_key(head: &str, letter_pixels: f64, key: &[(&str, String)]) -> Option<St
             &format!(" 1200 {height}\""),
             &format!(" 1200 {}\"", height + KEY_HEIGHT),
         );
-    // The line of what is pointed at is below the boxes, or above them where they hang.
+    // The line on the box under the pointer is below the boxes, or above them if they hang.
     for id in ["details", "matched"] {
         let (before, rest) = head.split_once(&format!("<text id=\"{id}\""))?;
         let (attributes, rest) = rest.split_once(" y=\"")?;
@@ -75,7 +75,7 @@ fn with_key(head: &str, letter_pixels: f64, key: &[(&str, String)]) -> Option<St
     Some(head)
 }
 
-/// A box with its name in it, and the shorter forms of the name beside it.
+/// A box with its name in it. Shorter forms of the name are stored beside it, for the script.
 fn labelled(group: &str, letter_pixels: f64) -> Option<String> {
     let inner = group.strip_prefix("<g><title>")?;
     let (title, rest) = inner.split_once("</title>")?;
@@ -88,10 +88,10 @@ fn labelled(group: &str, letter_pixels: f64) -> Option<String> {
     let label = if room < 2.0 * LETTER_SIZE {
         Cow::Borrowed("")
     } else {
-        // There are three free pixels before a name.
+        // inferno leaves three pixels before a name.
         fit(&whole, &forms, ((room - 3.0) / letter_pixels) as usize)
     };
-    // Names have no semicolon: it would end the frame.
+    // Semicolons can separate the forms, because a semicolon in a name would have ended its frame.
     let attribute = if forms.is_empty() {
         String::new()
     } else {
@@ -103,7 +103,7 @@ fn labelled(group: &str, letter_pixels: f64) -> Option<String> {
     ))
 }
 
-/// The first form that fits, or the part of the last one that fits.
+/// The first form that fits; if none does, as much of the last form as fits.
 fn fit<'n>(whole: &'n str, forms: &'n [String], columns: usize) -> Cow<'n, str> {
     let mut all = [whole].into_iter().chain(forms.iter().map(String::as_str));
     let found = all.clone().find(|form| width(form) <= columns);
@@ -113,14 +113,14 @@ fn fit<'n>(whole: &'n str, forms: &'n [String], columns: usize) -> Cow<'n, str> 
     }
 }
 
-/// Shorter forms of a name: without the arguments of templates and parameters, the last two parts of that path, and
-/// the last one.
+/// Shorter forms of a name: without template arguments and parameters; then only the last two components of
+/// its path; then only the last one.
 fn forms(whole: &str) -> Vec<String> {
     let templates = bare(whole);
     let short = unparenthesized(&templates);
     let mut forms = vec![short.to_string()];
     let parts = parts(&short);
-    // Parts that mean nothing alone stay with the part before: arguments, closures, operators.
+    // A component that means nothing alone stays with the one before: arguments, closures, operators.
     let is_alone = |part: &&str| !part.starts_with(['<', '{']) && !part.starts_with("operator");
     let last = parts.iter().rposition(is_alone).unwrap_or(0);
     for first in [last.saturating_sub(1), last] {
@@ -131,7 +131,7 @@ fn forms(whole: &str) -> Vec<String> {
     forms
 }
 
-/// The parts of a path, between its colons, outside of brackets.
+/// The components of a path, separated by colons outside of brackets.
 fn parts(path: &str) -> Vec<&str> {
     let (mut parts, mut start, mut open) = (Vec::new(), 0, 0_usize);
     for (at, letter) in path.char_indices() {
@@ -149,7 +149,7 @@ fn parts(path: &str) -> Vec<&str> {
     parts
 }
 
-/// `find(…) const` is `find`; `operator()` stays.
+/// The name without its parameters: `find(…) const` becomes `find`, but `operator()` stays.
 fn without_parameters(name: &str) -> String {
     let end = match name.split_once("(…)") {
         Some((before, _)) if !before.contains('{') => before,
@@ -202,10 +202,10 @@ mod tests {
             svg.contains(">std::map&lt;…&gt;::find(…) const</text>"),
             "{svg}"
         );
-        // A hundred columns have room for all of it.
+        // A hundred columns have room for the whole name.
         assert!(svg.contains(&format!(">{}</text>", escape(long))));
         assert!(svg.contains(">a_f…</text>"), "{svg}");
-        // What is searched, and shown below, is whole.
+        // The name that is searched, and shown below the boxes, is the whole one.
         assert_eq!(
             svg.matches(&format!("<title>{} (", escape(long))).count(),
             2
@@ -286,7 +286,7 @@ mod tests {
                 "{label}: {svg}"
             );
         }
-        // Ours replaces its function of the same name, and styles what has these names.
+        // Our function replaces inferno's of the same name, and our style applies to these ids.
         let theirs = svg.find("function update_text_for_elements").unwrap();
         assert!(theirs < svg.rfind("function update_text_for_elements").unwrap());
         for name in [

@@ -1,33 +1,34 @@
-//! The colours of flame graphs and their key: what kind of code a frame is, in shades by its name, the same each time.
+//! The colours of flame graphs and their key. The colour shows the sort of code; the shade depends on the
+//! name, and is the same in each picture.
 
 use crate::profile::labels::{LabelId, Labels};
 use inferno::flamegraph::color::{Color, PaletteMap};
 use std::collections::BTreeSet;
 
-/// What a frame is.
+/// The sort of code that a frame belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     /// The kernel's code.
     Kernel,
-    /// A program's own code.
+    /// The program's own code.
     Program,
-    /// A shared library's.
+    /// Code of a shared library.
     Library,
-    /// Code made at run time.
+    /// JIT code.
     Jit,
     /// Inlined into its caller.
     Inlined,
     /// Code without a symbol.
     Unnamed,
-    /// No code: a process, a thread.
+    /// Not code: a process or a thread.
     Made,
 }
 
-/// The parts of a colour that shades vary, at least and at most, in 256ths of what is missing to white.
+/// Range of the shades, in 256ths of the difference to white.
 const SHADES: u64 = 90;
 
 impl Kind {
-    /// The kind of a label.
+    /// The sort of code of a label.
     pub(crate) fn of(labels: &Labels, id: LabelId) -> Kind {
         let label = labels.get(id);
         let module = labels.module_name(id);
@@ -48,7 +49,7 @@ impl Kind {
         }
     }
 
-    /// What the key calls it, and its darkest colour: those of the page (colours.mjs).
+    /// The name in the key, and the darkest colour. They equal those of the page (colours.mjs).
     fn told(self) -> (&'static str, [u8; 3]) {
         match self {
             Kind::Kernel => ("kernel", [247, 152, 69]),
@@ -62,12 +63,12 @@ impl Kind {
     }
 }
 
-/// Colours by name, and the key to those that occur.
+/// Colours by name, and the key of those that occur.
 #[derive(Debug, Default)]
 pub(crate) struct Palette {
     pub(super) colours: PaletteMap,
     kinds: BTreeSet<Kind>,
-    /// Instead of kinds: what else colours say.
+    /// Entries of a key that replaces the sorts of code.
     other: &'static [(&'static str, &'static str)],
 }
 
@@ -75,7 +76,7 @@ impl Palette {
     /// The colours of all labels under their `names`.
     pub(crate) fn of(labels: &Labels, names: &[String]) -> Palette {
         let mut palette = Palette::default();
-        // What inferno calls the box of all.
+        // inferno's name of the root box.
         palette.add("", Kind::Made);
         for (id, name) in names.iter().enumerate() {
             palette.add(name, Kind::of(labels, id as LabelId));
@@ -83,7 +84,7 @@ impl Palette {
         palette
     }
 
-    /// No colours of names, but a key to what else colours say.
+    /// A palette without colours of names, but with a key of other colours.
     pub(crate) fn with_key(other: &'static [(&'static str, &'static str)]) -> Palette {
         Palette {
             other,
@@ -91,7 +92,7 @@ impl Palette {
         }
     }
 
-    /// Gives a name the colour of a kind.
+    /// Gives a name the colour of `kind`.
     pub(crate) fn add(&mut self, name: &str, kind: Kind) {
         let (_, base) = kind.told();
         let shade = shade(name);
@@ -100,7 +101,7 @@ impl Palette {
         self.kinds.insert(kind);
     }
 
-    /// Pairs of a text and a colour.
+    /// The entries of the key: text and colour.
     pub(super) fn key(&self) -> Vec<(&'static str, String)> {
         let kinds = self.kinds.iter().map(|kind| {
             let (text, [r, g, b]) = kind.told();
@@ -113,7 +114,7 @@ impl Palette {
     }
 }
 
-/// How much lighter a name's colour is (FNV-1a).
+/// How much lighter the colour of a name is (FNV-1a hash).
 fn shade(name: &str) -> u64 {
     let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
@@ -148,7 +149,7 @@ mod tests {
             inlined: true,
             ..plain
         };
-        // inferno takes these for Java's.
+        // inferno's own palette takes these for Java.
         assert_eq!(kind("Py_Main", "/usr/bin/python3.11", plain), Kind::Program);
         assert_eq!(kind("f.part.0", "/lib/libc.so.6", plain), Kind::Library);
         assert_eq!(kind("a/b", "/x/plugin.so", inlined), Kind::Inlined);

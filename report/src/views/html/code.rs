@@ -1,6 +1,6 @@
-//! Source and instructions of the functions that matter, for the page's script: the text of their lines where a file is
-//! at hand, their instructions where an image is, and stacks that say which line and which instruction each frame of
-//! theirs was at. Frames of all other functions stay functions.
+//! Source and instructions of the most important functions, for the page's script: the text of their lines if
+//! the file is available, their instructions if the image is available, and stacks with the line and
+//! instruction of each of their frames. Frames of all other functions stay functions.
 
 mod listings;
 mod sources;
@@ -17,22 +17,22 @@ use sources::Sources;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 
-/// A function matters that is in the stacks of one of so many samples.
+/// A function is important if it is in the stacks of at least one in this many samples.
 const MATTERS: u64 = 200;
-/// Functions with source and instructions, those with the most samples first.
+/// Most functions with source and instructions; those with the most samples come first.
 const FUNCTIONS_MAX: usize = 200;
-/// Different stacks of a page whose frames are lines and instructions; with more, only a half of the functions has
-/// them, a quarter, and so on.
+/// Most different stacks of a page whose frames are lines and instructions. If there are more, only half of
+/// the functions have lines, then a quarter, and so on.
 const STACKS_MAX: usize = 300_000;
 
-/// What a page carries of code.
+/// The source and instructions of a page.
 #[derive(Debug)]
 pub(crate) struct Code {
-    /// The stacks, in as much detail as there is code to show it at.
+    /// The stacks. Their frames are lines and instructions where there is code to show.
     pub(crate) reduced: Reduced,
-    /// What the script shows them at, if there is anything.
+    /// The code for the script, if there is any.
     pub(crate) value: Option<Value>,
-    /// What the page holds of code, and what it leaves out.
+    /// Lines that say what code the page contains, and what it leaves out.
     pub(crate) lines: Vec<String>,
 }
 
@@ -44,7 +44,7 @@ fn key_of(labels: &Labels, label: Label) -> Key<'_> {
 }
 
 impl Code {
-    /// The code of a profile that was gathered by instruction; `functions` is the same by function.
+    /// The code of a profile that was gathered by instruction. `functions` is the same profile by function.
     pub(crate) fn of(
         places: &Profile,
         functions: &Profile,
@@ -120,7 +120,7 @@ impl Code {
     }
 }
 
-/// The functions that matter, by what they weigh.
+/// The important functions, ranked by weight.
 fn ranks<'p>(functions: &'p Profile, lines: &mut Vec<String>) -> HashMap<Key<'p>, usize> {
     let (labels, counted) = (&functions.labels, functions.account.counted);
     let mut totals: HashMap<Key<'p>, (u64, u64)> = HashMap::new();
@@ -130,6 +130,7 @@ fn ranks<'p>(functions: &'p Profile, lines: &mut Vec<String>) -> HashMap<Key<'p>
             continue;
         }
         let known = totals.entry(key_of(labels, label)).or_default();
+        // Labels of one function may share samples, so the largest count is taken.
         *known = (known.0.max(own), known.1.max(total));
     }
     let mut order: Vec<(Key<'p>, (u64, u64))> = totals.into_iter().collect();
@@ -144,7 +145,7 @@ fn ranks<'p>(functions: &'p Profile, lines: &mut Vec<String>) -> HashMap<Key<'p>
     numbered.map(|(rank, (key, _))| (key, rank)).collect()
 }
 
-/// The stacks in which so many functions are told by lines that there are few enough of them, and how many that are.
+/// The stacks with lines for as many functions as fit within the limit, and the number of these functions.
 fn fitting(
     places: &Profile,
     functions: usize,
@@ -162,9 +163,10 @@ fn fitting(
     }
 }
 
-/// A label at its line and at its instruction, as far as they are known.
+/// A label with its line and its instruction, as far as they are known.
 fn at_line(label: Label, instruction: Option<(usize, usize)>) -> Label {
     let has_line = label.line > 0 && label.file > 0;
+    // Instructions are numbered from 1 here, because 0 means that there is none.
     let spot = instruction.map_or(0, |(listing, index)| {
         ((listing as u64) << 32) | (index as u64 + 1)
     });
@@ -200,7 +202,8 @@ mod tests {
     use super::*;
     use crate::profile::tree::ROOT;
 
-    /// A profile of so many functions, each with as many samples at each of its lines.
+    /// A profile with this many functions, all of which have the same number of samples at each of their
+    /// lines.
     fn profile(functions: usize, lines: u32) -> Profile {
         let mut profile = Profile {
             labels: Labels::new(),
@@ -229,13 +232,13 @@ mod tests {
         for functions in [FUNCTIONS_MAX, FUNCTIONS_MAX + 1] {
             let profile = profile(functions, 1);
             let mut lines = Vec::new();
-            // Of 201 each has less than half a percent.
+            // Of 201 functions, each has less than half a percent.
             let is_over = functions > FUNCTIONS_MAX;
             let found = ranks(&profile, &mut lines).len();
             assert_eq!(found, if is_over { 0 } else { FUNCTIONS_MAX });
             assert!(lines.is_empty());
         }
-        // Callers of one another may be more.
+        // Functions that call each other are in the same samples, so more of them can be important.
         let mut profile = profile(0, 0);
         let mut node = ROOT;
         for number in 0..=FUNCTIONS_MAX {
@@ -269,7 +272,7 @@ mod tests {
             };
             fitting(profile, functions, &told).1
         };
-        // The root is one, too.
+        // The root counts as a stack, too.
         let lines = STACKS_MAX as u32 / 100;
         let mut full = profile(100, lines);
         assert_eq!(told(&full, 100), 50);

@@ -1,4 +1,4 @@
-//! What was recorded, and what of it is missing: the head of the page, and its last part.
+//! What was recorded and what is missing: the head of the page, and its last part.
 
 use super::shell::text;
 use crate::recording::survey::Survey;
@@ -8,7 +8,7 @@ use crate::views::flame::escape;
 use crate::views::info;
 use std::io::{self, Write};
 
-/// What stands at the top; the rest is below, folded.
+/// The lines at the top of the page; the others are folded below.
 const FIRST: [&str; 14] = [
     "recording",
     "started",
@@ -25,15 +25,15 @@ const FIRST: [&str; 14] = [
     "late by",
     "ended",
 ];
-/// Recordings that are described.
+/// Most recordings that are described.
 const RECORDINGS_MAX: usize = 20;
-/// Warnings, and places of damage of each recording.
+/// Most warnings, and most damaged ranges of each recording.
 const WARNINGS_MAX: usize = 20;
 
-/// Recordings, each with what one pass over it found.
+/// A recording, and its survey.
 pub(crate) type Surveyed<'a> = (&'a Recording, Survey);
 
-/// What was recorded, in a few lines.
+/// Writes what was recorded, in a few lines.
 pub(crate) fn write_summary(
     recordings: &[Surveyed<'_>],
     identify: bool,
@@ -54,7 +54,7 @@ pub(crate) fn write_summary(
     }
 }
 
-/// Everything that is known, folded.
+/// Writes everything that is known, folded.
 pub(crate) fn write_recordings<'a>(
     recordings: impl Iterator<Item = &'a Surveyed<'a>>,
     identify: bool,
@@ -78,11 +78,11 @@ pub(crate) fn write_recordings<'a>(
     writeln!(out, "</section>")
 }
 
-/// What the numbers rest on.
+/// The basis of the numbers: the account and its warnings.
 pub(crate) struct Basis {
     /// Whether samples are missing.
     pub(crate) is_incomplete: bool,
-    /// What was counted, and what was not.
+    /// The lines of the account.
     pub(crate) lines: Vec<String>,
     /// What makes the numbers weaker than they look.
     pub(crate) warnings: Vec<String>,
@@ -98,7 +98,7 @@ impl Basis {
     }
 }
 
-/// Writes it. Where samples are missing, nobody shall overlook it.
+/// Writes the basis. If samples are missing, it is shown prominently.
 pub(crate) fn write_basis(basis: &Basis, out: &mut dyn Write) -> io::Result<()> {
     let (class, heading) = if basis.is_incomplete {
         ("account missing", "Samples are missing")
@@ -128,7 +128,7 @@ pub(crate) fn damages(recording: &Recording) -> impl Iterator<Item = String> {
     stretches.map(|stretch| format!("{}: {stretch}", last_part(recording.name())))
 }
 
-/// Lines without a name go with the one before.
+/// Joins the values of lines without a name to the line before.
 fn grouped(lines: Vec<(String, String)>) -> Vec<(String, String)> {
     let mut groups: Vec<(String, String)> = Vec::new();
     for (name, value) in lines {

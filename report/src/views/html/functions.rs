@@ -1,4 +1,4 @@
-//! The table of functions, which the page's script can sort and filter.
+//! The table of functions. The page's script can sort and filter it.
 
 use super::shell::text;
 use crate::profile::Profile;
@@ -9,16 +9,16 @@ use crate::text::short;
 use std::cmp::Reverse;
 use std::io::{self, Write};
 
-/// Functions that a page lists.
+/// Most functions in the table.
 const ROWS_MAX: usize = 1000;
-/// Those that are printed: page.css hides later ones on paper.
+/// Most functions on paper: page.css hides the later ones when the page is printed.
 const ROWS_PRINTED: usize = 60;
 
 /// Writes the functions that have at least `least_share` of the samples in their stacks.
 pub(super) fn write(profile: &Profile, least_share: f64, out: &mut dyn Write) -> io::Result<()> {
     let all = rows(profile);
     let least = (least_share * profile.account.counted as f64).ceil() as u64;
-    // Those with the most samples in all: a caller of everything may have none of its own.
+    // Ordered by total samples: a function that calls everything may have no self samples.
     let mut order: Vec<usize> = (0..all.len()).collect();
     order.retain(|row| all[*row].total >= least);
     order.sort_by_key(|row| (Reverse(all[*row].total), *row));
@@ -63,7 +63,7 @@ fn write_row(profile: &Profile, row: &TopRow, out: &mut dyn Write) -> io::Result
     let (labels, counted) = (&profile.labels, profile.account.counted);
     let name = labels.name(row.label);
     let shown = text(&short(name));
-    // Where the table shortens it, the whole name is there to be seen and found.
+    // If the table shortens a name, the whole name is added, so that it can be seen and searched.
     let whole = match text(name) {
         whole if whole == shown => String::new(),
         whole => format!(" title=\"{whole}\""),
@@ -74,7 +74,7 @@ fn write_row(profile: &Profile, row: &TopRow, out: &mut dyn Write) -> io::Result
         ""
     };
     let unit = profile.unit();
-    // What the script sorts by, where the text is no number.
+    // The number that the script sorts by, where the text of a cell is not a number.
     let sorted = |amount: u64| match unit {
         Unit::Samples => String::new(),
         Unit::OffCpu | Unit::Calls => format!(" data-sort=\"{amount}\""),

@@ -1,26 +1,26 @@
-//! What is missing, and when: losses that the recorder counted, and damage of the file. The time line shows them, so
-//! that a time without samples is told from one in which samples were lost.
+//! Missing data and its time: losses that the recorder counted, and damage of the file. The time line shows
+//! them, so that a time without samples looks different from one in which samples were lost.
 
 use crate::recording::Recording;
 use uprof::Task;
 
-/// Lapses of a recording that a page carries.
+/// Most lapses of a recording in a page.
 const LAPSES_MAX: usize = 1000;
 
-/// A stretch of time in which something is missing.
+/// A range of time in which data is missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Lapse {
-    /// When it began, in nanoseconds since the recording did.
+    /// Start, in nanoseconds from the start of the recording.
     pub(super) from_ns: u64,
-    /// When it ended.
+    /// End, in nanoseconds from the start of the recording.
     pub(super) to_ns: u64,
-    /// The vCPU or thread, where known.
+    /// The vCPU or thread; `None` if it is unknown.
     pub(super) task: Option<Task>,
-    /// What is missing and why.
+    /// What is missing, and why.
     pub(super) what: String,
 }
 
-/// The lapses of a recording in the order of time; where there are too many, those with the most samples.
+/// The lapses of a recording, in order of time. If there are too many, those with the most samples are kept.
 pub(super) fn lapses(recording: &Recording) -> Vec<Lapse> {
     let start_ns = recording.start_ns();
     let since = |time_ns: u64| time_ns.saturating_sub(start_ns);
@@ -46,7 +46,7 @@ pub(super) fn lapses(recording: &Recording) -> Vec<Lapse> {
     kept(gaps.chain(losses).collect())
 }
 
-/// As many as are carried, of lapses with their numbers of samples.
+/// Keeps the lapses with the most samples; each comes with its number of samples.
 fn kept(mut counted: Vec<(u64, Lapse)>) -> Vec<Lapse> {
     counted.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
     counted.truncate(LAPSES_MAX);
@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(kept(all[1..].to_vec()).len(), LAPSES_MAX);
         let kept = kept(all);
         assert_eq!(kept.len(), LAPSES_MAX);
-        // The one with the fewest samples is left out.
+        // The lapse with the fewest samples is left out.
         assert_eq!(kept[0].from_ns, 1);
     }
 }

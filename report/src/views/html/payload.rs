@@ -1,18 +1,20 @@
-//! The profile itself as text of the page: tables of names, frames and stacks, and columns of samples, packed with
-//! deflate and written in base64, which a browser takes apart by itself. Nothing else of the page is made from it, and
-//! nothing in it is markup: what a name holds can't be seen by a browser that reads the page.
+//! The profile itself, for the page's script: tables of names, frames and stacks, and columns of samples. It
+//! is compressed with deflate and encoded in base64, both of which a browser can decode by itself. No other
+//! part of the page is made from it. It contains no markup, so a browser that parses the page can't be misled
+//! by a name.
 //!
-//! Each part is an element `<template>`. Its bytes are columns of LEB128 numbers, one after the other; how many
-//! numbers a column has stands before it, and the columns have this order:
+//! Each part is an element `<template>`. Its bytes are columns of LEB128 numbers, one column after the other.
+//! Each column is preceded by its length. The columns have this order:
 //!
-//! - `tables`: a JSON object (its length in bytes, then the bytes), the texts (length in bytes, then UTF-8, one text a
-//!   line); of each label its name, module, file (numbers of texts), line and flags; of each stack, in preorder, how
-//!   many stacks before it its caller stands, its label, and how its frame was found (bits).
-//! - `samples`, in the order of time: ticks since the one before, task (its number in the JSON object), state, stack
-//!   (difference to the task's sample before, zigzag), and weights unless all are 1. Stack 0 is none: what wasn't
-//!   running.
-//! - `code`, where there is any: a JSON object (as above) with source and instructions (`code.rs`); labels with the
-//!   same name, module and flags are then one function at several lines or instructions.
+//! - `tables`: a JSON object (its length in bytes, then the bytes); the texts (length in bytes, then UTF-8,
+//!   one text a line); for each label its name, module, file (numbers of texts), line and flags; for each
+//!   stack, in preorder, the distance back to its caller's stack, its label, and how its frame was found
+//!   (bits).
+//! - `samples`, in order of time: ticks since the previous sample, task (its number in the JSON object),
+//!   state, stack (difference to the previous sample of the task, zigzag), and weights unless all are 1.
+//!   Stack 0 means no stack: the task was not running.
+//! - `code`, if there is any: a JSON object (as above) with source and instructions (`code.rs`). Labels with
+//!   the same name, module and flags are then one function at several lines or instructions.
 
 mod base64;
 mod columns;
@@ -36,18 +38,18 @@ use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Write};
 use uprof::{State, Task};
 
-/// Samples that a page carries.
+/// Most samples in a page.
 const SAMPLES_MAX: usize = 2_000_000;
-/// Stacks that a page carries.
+/// Most stacks in a page.
 const STACKS_MAX: usize = 2_000_000;
-/// Steps of time of a recording: the page's numbers of them have 32 bits.
+/// Most ticks of a recording: the page stores them as 32-bit numbers.
 const TICKS_MAX: u64 = u32::MAX as u64;
-/// The page's times of samples are as fine as this, where that makes no more than [`TICKS_MAX`] steps.
+/// The page's resolution of time, unless it makes more than [`TICKS_MAX`] ticks.
 const TICK_NS: u64 = 1000;
-/// Counts up when what is in the parts changes.
+/// Version of the parts; incremented when their content changes.
 const VERSION: u32 = 2;
 
-/// One sample, as it waits for the page.
+/// One sample, as it is kept until the page is written.
 #[derive(Debug, Clone, Copy)]
 struct Moment {
     since_ns: u64,
@@ -56,38 +58,39 @@ struct Moment {
     state: State,
 }
 
-/// What the samples are of.
+/// The tables that the samples refer to.
 pub(crate) struct Carried<'a> {
     /// The recordings, by number.
     pub(crate) recordings: &'a [&'a Recording],
     /// The samples' stacks.
     pub(crate) tree: &'a StackTree,
-    /// How their frames were found.
+    /// How the frames of these stacks were found.
     pub(crate) found: &'a FoundBy,
-    /// The labels of these.
+    /// The labels of the stacks.
     pub(crate) labels: &'a Labels,
     /// The unit of weights.
     pub(crate) unit: Unit,
-    /// What else the script is to know, as fields of the JSON object.
+    /// Further fields of the JSON object.
     pub(crate) more: Map<String, Value>,
 }
 
-/// Samples one by one, as far as a page has room for them.
+/// Samples, as far as they fit into a page.
 #[derive(Debug, Default)]
 pub(crate) struct Payload {
     moments: Vec<Moment>,
-    /// Of each sample, once one weighs more than 1.
+    /// The weight of each sample; empty as long as all weights are 1.
     weights: Vec<u64>,
-    /// By recording and thread.
+    /// Number of each task, by recording and thread.
     numbers: HashMap<(usize, Task), u32>,
     tasks: Vec<(usize, Task)>,
-    /// Samples, those without room included.
+    /// Number of samples, including those that don't fit.
     count: u64,
 }
 
 impl Payload {
-    /// Takes one sample.
+    /// Adds one sample.
     pub(crate) fn add(&mut self, sampled: &Sampled) {
+        // Samples beyond the limit are counted, too: the message says how many there are.
         self.count += 1;
         if self.moments.len() == SAMPLES_MAX {
             return;
@@ -118,6 +121,7 @@ impl Payload {
         if task == next {
             self.tasks.push(key);
         }
+        // Weights are stored once one differs from 1. The earlier samples get theirs then.
         if amount != 1 && self.weights.is_empty() {
             self.weights.resize(self.moments.len(), 1);
         }
@@ -132,8 +136,8 @@ impl Payload {
         });
     }
 
-    /// Takes what was seen of vCPUs and threads that were not running, as far as there is room: states without stacks,
-    /// which only the time line shows. `counted` are the states that have samples.
+    /// Adds the samples of vCPUs and threads that were not running, as far as they fit: states without
+    /// stacks, which only the time line shows. `counted` are the states whose samples count already.
     pub(crate) fn add_idle(
         &mut self,
         number: usize,
@@ -142,7 +146,7 @@ impl Payload {
         idle: &IdlePlaces,
     ) {
         for place in recording.blocks() {
-            // What can't be decoded is told by the account.
+            // The account already reports blocks that can't be decoded.
             let Ok(block) = recording.samples(place) else {
                 continue;
             };
@@ -161,7 +165,7 @@ impl Payload {
         }
     }
 
-    /// Gives each sample's stack another number.
+    /// Replaces the number of each sample's stack.
     pub(crate) fn renumber(&mut self, stack: impl Fn(NodeId) -> NodeId) {
         for one in &mut self.moments {
             one.node = stack(one.node);
@@ -173,7 +177,7 @@ impl Payload {
         self.moments.iter().map(|one| one.state).collect()
     }
 
-    /// Why the page can't carry them, if so.
+    /// Why the samples don't fit into the page; `None` if they do.
     fn refused(&self, tree: &StackTree) -> Option<String> {
         let stacks = tree.nodes().len();
         let limit = match (self.count > SAMPLES_MAX as u64, stacks > STACKS_MAX) {
@@ -188,7 +192,7 @@ impl Payload {
     }
 }
 
-/// Writes the parts, or the line that says why they aren't there; whether they are.
+/// Writes the parts, or a line that says why they are missing. Returns whether they were written.
 pub(crate) fn write(
     payload: &Payload,
     carried: &Carried<'_>,
@@ -206,7 +210,7 @@ pub(crate) fn write(
     Ok(true)
 }
 
-/// Writes a JSON value as a part of its own.
+/// Writes a JSON value as a part.
 pub(crate) fn write_value(id: &str, value: &Value, out: &mut dyn Write) -> io::Result<()> {
     let mut columns = Columns::default();
     columns.bytes(value.to_string().as_bytes());
@@ -219,7 +223,7 @@ fn write_part(id: &str, columns: Columns, out: &mut dyn Write) -> io::Result<()>
     writeln!(out, "</template>")
 }
 
-/// How long a step of the page's time is. Waits are told to the nanosecond: a part of one may be selected.
+/// Length of a tick (nanoseconds). Waits have ticks of 1 ns, because a part of one may be selected.
 fn tick_ns(payload: &Payload, unit: Unit) -> u64 {
     match unit {
         Unit::OffCpu | Unit::Calls => 1,
@@ -239,7 +243,7 @@ fn tables(carried: &Carried<'_>, about: Value, order: &Preorder) -> Columns {
     let all = carried.labels;
     let mut columns = Columns::default();
     columns.bytes(about.to_string().as_bytes());
-    // No text has a line break: `printable` leaves none.
+    // Line breaks can separate the texts, because `printable` leaves none in a text.
     let texts: Vec<&str> = all.texts().collect();
     columns.bytes(texts.join("\n").as_bytes());
     let labels = || (0..all.len() as LabelId).map(|id| all.get(id));
@@ -271,7 +275,7 @@ fn tables(carried: &Carried<'_>, about: Value, order: &Preorder) -> Columns {
     columns
 }
 
-/// What the columns are of.
+/// The JSON object that describes the columns.
 fn about(payload: &Payload, carried: &Carried<'_>, tick_ns: u64) -> Value {
     let recordings = carried.recordings;
     let length_ns = |one: &&Recording| one.end_ns().saturating_sub(one.start_ns());
@@ -287,6 +291,7 @@ fn about(payload: &Payload, carried: &Carried<'_>, tick_ns: u64) -> Value {
             let task = lapse
                 .task
                 .and_then(|task| payload.numbers.get(&(number, task)));
+            // Rounded outwards, so that a short lapse isn't empty.
             let to = lapse.to_ns.div_ceil(tick_ns);
             json!([number, lapse.from_ns / tick_ns, to, task, lapse.what])
         })

@@ -1,10 +1,10 @@
-//! The page's script: its modules put together, so that the page needs no other file and its policy allows one script
-//! by its hash. Each module is an ES module that node tests as it is; here its `import` lines go, and what it exports
-//! is simply there.
+//! The page's script: all its modules in one script element, so that the page needs no other file and its
+//! policy allows one script by its hash. Each module is an ES module, which node tests as it is. Here the
+//! `import` lines are removed, and exports become plain declarations.
 
 use std::io::{self, Write};
 
-/// The modules, each behind those that it imports.
+/// The modules, each after the modules that it imports.
 const MODULES: &[&str] = &[
     include_str!("script/amounts.mjs"),
     include_str!("script/bytes.mjs"),
@@ -60,7 +60,7 @@ pub(super) fn write(out: &mut dyn Write) -> io::Result<()> {
         let mut lines = module.lines();
         while let Some(line) = lines.next() {
             if line.starts_with("import ") {
-                // Over several lines, it ends with where it is from.
+                // An import of several lines ends with the line that names its module.
                 let mut last = line;
                 while !last.contains(" from '") {
                     last = lines.next().unwrap_or(" from '");

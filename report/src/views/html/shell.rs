@@ -1,5 +1,5 @@
-//! What all pages have around their content: a policy that allows the page's own style and script by their hashes and
-//! nothing else, a title, and a line of who made it.
+//! The frame of all pages: a policy that allows only the page's own style and script, by their hashes; a
+//! title; and a line that names the program and its version.
 
 use super::script;
 use crate::text::printable;
@@ -12,19 +12,21 @@ const STYLE: &str = concat!(
     include_str!("style/views.css"),
     include_str!("style/changes.css")
 );
-/// SHA-256 of [`STYLE`] and of what [`script::write`] writes. Browsers apply and run what has these, and nothing else:
-/// what a name might smuggle in stays dead. A test of the page says what they must be.
+/// SHA-256 of [`STYLE`] and of the output of [`script::write`]. Browsers apply a style and run a script only
+/// if it has one of these hashes, so that code smuggled in by a name doesn't run. A test of the page prints
+/// the right hashes.
 const STYLE_HASH: &str = "sha256-3sjbgokFTpivG/02bDGonxgfIVVu6wnKH3INz6sQo/0=";
 const SCRIPT_HASH: &str = "sha256-C+z4RhToJTuyTJueJdLY9kj2QDEtCYTAKJrNd5gUoB0=";
 
-/// Names are cut to so many columns: no box, cell or line has room for more.
+/// Names are cut to this many columns, because no box, cell or line has room for more.
 const NAME_COLUMNS: usize = 240;
 
-/// Writes the start: `kind` is the subcommand, `first` the line of the header that says what was counted. What is
-/// written after this, up to [`write_search`], opens with a click on it, and is open for whoever has no script.
+/// Writes the start of a page. `kind` is the subcommand, and `first` is the line of the header that says what
+/// was counted. Everything written between this call and [`write_search`] is folded until it is clicked;
+/// without a script it is open.
 ///
 /// # Errors
-/// What `out` returns.
+/// The errors of `out`.
 pub(crate) fn write_start(
     kind: &str,
     title: &str,
@@ -53,10 +55,10 @@ pub(crate) fn write_start(
     )
 }
 
-/// Ends the details, and the header with what searches the page.
+/// Ends the folded details, and then the header with the page's search field.
 ///
 /// # Errors
-/// What `out` returns.
+/// The errors of `out`.
 pub(crate) fn write_search(out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
@@ -66,10 +68,10 @@ pub(crate) fn write_search(out: &mut dyn Write) -> io::Result<()> {
     )
 }
 
-/// Writes the end; `holds` is what the page holds beside names, paths and counts.
+/// Writes the end. `holds` says what the page contains in addition to names, paths and counts.
 ///
 /// # Errors
-/// What `out` returns.
+/// The errors of `out`.
 pub(crate) fn write_end(kind: &str, holds: &str, out: &mut dyn Write) -> io::Result<()> {
     write!(
         out,
@@ -81,7 +83,7 @@ pub(crate) fn write_end(kind: &str, holds: &str, out: &mut dyn Write) -> io::Res
     writeln!(out, "</script>\n</body>\n</html>")
 }
 
-/// `name` as text of the page, cut to one line's worth.
+/// `name` as escaped text of the page, cut to one line.
 pub(crate) fn text(name: &str) -> String {
     escape(&caption::cut(&printable(name), NAME_COLUMNS))
 }

@@ -1,4 +1,4 @@
-//! Samples as they are gathered, one by one: kept for the page's script, and counted by vCPU or thread.
+//! Samples as they are gathered, one by one: stored for the page's script, and counted by vCPU or thread.
 
 use super::Page;
 use super::code::Code;
@@ -17,26 +17,26 @@ use uprof::Task;
 /// Counts by time and by thread.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// By recording and thread.
+    /// Number of samples, by recording and thread.
     threads: BTreeMap<(usize, Task), u64>,
-    /// Each by itself.
+    /// Every sample, for the script.
     pub(super) payload: Payload,
-    /// Source and instructions, where the stacks say at which of them they were.
+    /// Source and instructions, if the stacks were gathered by instruction.
     pub(super) code: Option<Code>,
 }
 
-/// Threads that a page lists.
+/// Most threads that a page lists.
 const THREADS_MAX: usize = 200;
 
 impl Tally {
-    /// Takes one sample.
+    /// Adds one sample.
     pub fn add(&mut self, sampled: &Sampled) {
         self.payload.add(sampled);
         let thread = (sampled.recording, sampled.task);
         *self.threads.entry(thread).or_default() += sampled.weight.amount;
     }
 
-    /// Takes, of all recordings, what was seen of vCPUs and threads that were not running: the time line shows it.
+    /// Adds the samples of vCPUs and threads that were not running, of all recordings, for the time line.
     pub fn add_idle(&mut self, recordings: &[Recording], profile: &Profile) {
         let counted = self.payload.states();
         let left_out = recordings.iter().zip(&profile.not_counted);
@@ -47,7 +47,7 @@ impl Tally {
     }
 }
 
-/// Which vCPU or thread had how many samples.
+/// Writes the number of samples of each vCPU or thread.
 pub(super) fn write_threads(page: &Page<'_>, out: &mut dyn Write) -> io::Result<()> {
     let recordings: Vec<&Recording> = page.recordings.iter().map(|(one, _)| *one).collect();
     let files = names(&recordings);

@@ -1,11 +1,11 @@
-//! A small monitor under KVM, of the crates that Firecracker and cloud-hypervisor are made of, for a guest that boots
-//! as Xen's PVH guests do (tests/guests).
+//! A small monitor for KVM, made of the same crates as Firecracker and cloud-hypervisor. Its guest boots as
+//! Xen's PVH guests do (tests/guests).
 //!
 //!     monitor IMAGE VCPUS [SOCKET [COMMAND LINE]]
 //!
-//! With SOCKET, a gdb stub listens there in cloud-hypervisor's arrangement: an interrupt stops all vCPUs, and one
-//! debugger is served in the guest's life, after which the guest runs on. The guest begins at once. Its command line
-//! has at most 63 letters.
+//! With SOCKET, a gdb stub listens there and behaves like cloud-hypervisor's: an interrupt stops all vCPUs,
+//! and one debugger is served in the lifetime of the guest, which then runs on. The guest starts at once. Its
+//! command line has at most 63 letters.
 
 mod stub;
 mod vm;

@@ -1,4 +1,4 @@
-//! The gdb stub: the crate gdbstub, arranged as cloud-hypervisor does.
+//! The gdb stub: the crate gdbstub, used in the same way as in cloud-hypervisor.
 
 use crate::vm::Vm;
 use gdbstub::common::{Signal, Tid};
@@ -24,7 +24,7 @@ pub fn serve(vm: &Arc<Vm>, path: &str) {
     let stub = GdbStub::new(connection);
     match stub.run_blocking::<Loop>(&mut guest) {
         Ok(DisconnectReason::Disconnect) => guest.0.resume(),
-        // As there: who hangs up without a word leaves the guest as it is.
+        // As in cloud-hypervisor, a debugger that disconnects without detaching leaves the guest as it is.
         Ok(other) => eprintln!("the debugger is gone: {other:?}"),
         Err(error) => eprintln!("the debugger is gone: {error}"),
     }
@@ -109,7 +109,7 @@ impl BlockingEventLoop for Loop {
     type Connection = UnixStream;
     type StopReason = MultiThreadStopReason<u64>;
 
-    /// The guest never stops by itself.
+    /// The guest never stops by itself, so this waits only for the debugger.
     fn wait_for_stop_reason(
         _: &mut Guest,
         connection: &mut UnixStream,

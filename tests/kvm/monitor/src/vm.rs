@@ -16,10 +16,10 @@ const START_INFO_BYTES: usize = 128;
 const START_INFO_MAGIC: u32 = 0x336e_c578;
 /// `XEN_ELFNOTE_PHYS32_ENTRY`.
 const PHYS32_ENTRY: u32 = 18;
-/// Where KVM may keep a task's state of its own on processors of Intel.
+/// An address range in which KVM may keep a task state of its own on Intel processors.
 const TASK_STATE: usize = 0xfffb_d000;
 
-/// Which vCPUs run.
+/// The vCPUs that run.
 #[derive(Default)]
 struct Pause {
     wanted: bool,
@@ -100,12 +100,12 @@ impl Vm {
         self.vcpus.len()
     }
 
-    /// A vCPU that stands still.
+    /// A paused vCPU.
     pub fn vcpu(&self, number: usize) -> MutexGuard<'_, VcpuFd> {
         self.vcpus[number].lock().unwrap()
     }
 
-    /// Reads memory as a vCPU sees it that stands still; returns the bytes before the first missing one.
+    /// Reads memory as a paused vCPU sees it. Returns the number of bytes before the first missing one.
     pub fn read(&self, number: usize, address: u64, into: &mut [u8]) -> usize {
         let vcpu = self.vcpu(number);
         let mut filled = 0;
@@ -124,7 +124,7 @@ impl Vm {
         filled
     }
 
-    /// Stops all vCPUs.
+    /// Pauses all vCPUs.
     pub fn pause(&self) {
         let threads = self.threads.lock().unwrap();
         let mut pause = self.pause.lock().unwrap();
@@ -134,7 +134,7 @@ impl Vm {
                 // SAFETY: the threads never end.
                 unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
             }
-            // One that came just before KVM_RUN is lost: again.
+            // A signal that came just before KVM_RUN is lost, so it is sent again.
             pause = self
                 .changed
                 .wait_timeout(pause, Duration::from_millis(1))
@@ -162,7 +162,7 @@ impl Vm {
             match vcpu.run() {
                 Ok(VcpuExit::IoOut(0x3f8, bytes)) => std::io::stdout().write_all(bytes).unwrap(),
                 Ok(VcpuExit::IoOut(0xf4, bytes)) => std::process::exit(bytes[0].into()),
-                // A serial line that is always ready.
+                // The status of a serial line that is always ready.
                 Ok(VcpuExit::IoIn(0x3fd, bytes)) => bytes.fill(0x60),
                 Ok(VcpuExit::IoIn(_, bytes) | VcpuExit::MmioRead(_, bytes)) => bytes.fill(0xff),
                 Ok(VcpuExit::IoOut(..) | VcpuExit::MmioWrite(..) | VcpuExit::Hlt) => {}
@@ -173,7 +173,7 @@ impl Vm {
     }
 }
 
-/// Loads an ELF image; returns its entry for 32-bit code.
+/// Loads an ELF image. Returns its entry point for 32-bit code.
 fn load(image: &[u8], command_line: &str, memory: &GuestMemoryMmap) -> u64 {
     let half = |at: usize| u16::from_le_bytes(image[at..at + 2].try_into().unwrap());
     let word = |at: usize| u32::from_le_bytes(image[at..at + 4].try_into().unwrap());
@@ -217,7 +217,7 @@ fn load(image: &[u8], command_line: &str, memory: &GuestMemoryMmap) -> u64 {
     entry.expect("the image boots as a PVH guest").into()
 }
 
-/// 32-bit code without paging, with the start info in ebx.
+/// Sets the registers for 32-bit code without paging, with the start info in ebx.
 fn enter(vcpu: &VcpuFd, entry: u64) {
     let mut system = vcpu.get_sregs().expect("registers");
     let flat = |kind, selector| kvm_segment {

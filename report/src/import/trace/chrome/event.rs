@@ -1,4 +1,4 @@
-//! One event of a Chrome trace: the bytes of its object go in, its members come out undecoded.
+//! One event of a Chrome trace. Input: the bytes of its object. Output: its members, not decoded.
 
 use crate::import::trace::decimal::{micros_ns, unsigned};
 use std::borrow::Cow;
@@ -7,7 +7,7 @@ use std::borrow::Cow;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Id<'a> {
     None,
-    /// Without its quotes, with its escapes.
+    /// A string without its quotes; escapes are not decoded.
     Text(&'a [u8]),
     Number(&'a [u8]),
 }
@@ -17,7 +17,7 @@ impl<'a> Id<'a> {
         self == Id::None
     }
 
-    /// The bytes, undecoded.
+    /// The bytes, not decoded.
     pub(super) fn raw(self) -> &'a [u8] {
         match self {
             Id::None => b"",
@@ -38,25 +38,25 @@ impl<'a> Id<'a> {
         }
     }
 
-    /// The number, 0 if there is none.
+    /// The number; 0 if it isn't one that fits into 32 bits.
     pub(super) fn number(self) -> u32 {
         let number = unsigned(self.raw()).and_then(|number| u32::try_from(number).ok());
         number.unwrap_or(0)
     }
 
-    /// The bytes, unless they are a number of 32 bits.
+    /// The bytes, unless they are a number that fits into 32 bits.
     pub(super) fn beyond_u32(self) -> Option<&'a [u8]> {
         let number = unsigned(self.raw()).and_then(|number| u32::try_from(number).ok());
         Some(self.raw()).filter(|raw| number.is_none() && !raw.is_empty())
     }
 
-    /// A decimal number of microseconds, which some write as text, in nanoseconds.
+    /// Converts a decimal number of microseconds, which some programs write as a string, to nanoseconds.
     fn time_ns(self) -> Option<u64> {
         let raw = self.raw();
         micros_ns(raw).or_else(|| {
             let number: f64 = std::str::from_utf8(raw).ok()?.parse().ok()?;
             let time_ns = number * 1000.0;
-            // Times end at 2^63 ns.
+            // Later times than 2^63 ns are invalid.
             (time_ns > -0.5 && time_ns < 9.2e18).then(|| time_ns.round() as u64)
         })
     }
@@ -75,7 +75,7 @@ pub(super) struct Event<'a> {
 }
 
 impl<'a> Event<'a> {
-    /// The members of an object; `None` where it isn't one.
+    /// Parses the members of an object; `None` if it isn't one.
     pub(super) fn of(bytes: &'a [u8]) -> Option<Event<'a>> {
         let mut event = Event {
             phase: b"",
@@ -121,7 +121,8 @@ impl<'a> Event<'a> {
     }
 }
 
-/// Calls `tell` with key and value of each member of an object, undecoded. `None` if it is no object.
+/// Calls `tell` with the key and the value of each member of an object, not decoded. `None` if it isn't an
+/// object.
 fn members<'a>(bytes: &'a [u8], tell: &mut dyn FnMut(&'a [u8], &'a [u8])) -> Option<()> {
     let mut rest = bytes.strip_prefix(b"{")?;
     loop {
@@ -142,7 +143,7 @@ fn members<'a>(bytes: &'a [u8], tell: &mut dyn FnMut(&'a [u8], &'a [u8])) -> Opt
     }
 }
 
-/// A value, and the rest behind it.
+/// Splits a value from the rest after it.
 fn value(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut depth = 0_usize;
     let mut at = 0;

@@ -1,5 +1,5 @@
-//! The open slices of one thread, in the order of time: beginnings, ends and whole slices go in, spans come out when
-//! they end.
+//! The open slices of one thread, in order of time. Input: begin events, end events and whole slices. Output:
+//! spans, each when it ends.
 
 use crate::import::ImportError;
 use crate::import::trace::{DEPTHS_MAX, NameId, Span, SpanKind, SpanSink, TaskId};
@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 pub(super) struct Slices {
     task: TaskId,
     open: Vec<Open>,
-    /// Number of open slices beyond the limit of depth.
+    /// Number of open slices deeper than the limit.
     beyond: u64,
 }
 
@@ -17,7 +17,7 @@ pub(super) struct Slices {
 struct Open {
     name: NameId,
     start_ns: u64,
-    /// Its end, if its event has one.
+    /// Its end, if its event states one.
     end_ns: Option<u64>,
     depth: u16,
     line: u64,
@@ -57,7 +57,7 @@ impl Slices {
         Ok(())
     }
 
-    /// Ends the innermost open slice, or the innermost one of a name if one is given.
+    /// Ends the innermost open slice; or if a name is given, the innermost one with that name.
     pub(super) fn end(
         &mut self,
         name: Option<NameId>,
@@ -80,6 +80,7 @@ impl Slices {
             if !self.open.is_empty() {
                 sink.trouble(line, "a slice ends that did not begin");
             }
+            // The innermost open slice may already be at the limit of depth.
             let depth = self.open.last().map_or(0, |open| open.depth + 1);
             let unbegun = Open {
                 name,
@@ -93,7 +94,7 @@ impl Slices {
                 ..self.span(unbegun, None)
             });
         };
-        // Slices inside it without an end have none; those with an end of their own keep it.
+        // Slices inside it lack their end event. Those that state their own end keep it.
         for inner in (at + 1..self.open.len()).rev() {
             let open = self.open[inner];
             if open.end_ns.is_none() {
@@ -108,7 +109,7 @@ impl Slices {
         sink.span(self.span(open, Some(time_ns)))
     }
 
-    /// Adds a slice with both times. It isn't inside open ones that end earlier.
+    /// Adds a whole slice. Open slices that end before it does are not around it.
     pub(super) fn whole(
         &mut self,
         name: NameId,
@@ -138,7 +139,7 @@ impl Slices {
         Ok(())
     }
 
-    /// Ends the input: whole slices end, the deepest first; others have no end.
+    /// Ends the input. Whole slices end, the deepest first; others have no end.
     pub(super) fn finish(&mut self, sink: &mut dyn SpanSink) -> Result<(), ImportError> {
         self.open
             .sort_by_key(|open| (open.depth, Reverse(open.end_ns)));
@@ -148,7 +149,7 @@ impl Slices {
         Ok(())
     }
 
-    /// Ends the whole slices that end by then, in the order of their ends.
+    /// Ends the whole slices that end by `time_ns`, in the order of their ends.
     fn end_until(&mut self, time_ns: u64, sink: &mut dyn SpanSink) -> Result<(), ImportError> {
         let is_over = |open: &Open| open.end_ns.is_some_and(|end| end <= time_ns);
         loop {

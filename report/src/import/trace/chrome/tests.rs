@@ -1,4 +1,4 @@
-//! Slices in all the ways that the format has them.
+//! Slices in all forms of the format.
 
 use super::*;
 use crate::import::trace::collected::Collected;

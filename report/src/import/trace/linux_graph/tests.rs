@@ -1,4 +1,4 @@
-//! What trace-cmd and tracefs write, in all their columns.
+//! The output of trace-cmd and tracefs, with all their columns.
 
 use super::*;
 use crate::import::trace::collected::Collected;

@@ -1,19 +1,19 @@
-//! The dictionary of tracepoints: its bytes go in, the meaning of each tracepoint's records comes out.
+//! The dictionary of tracepoints. Input: its bytes. Output: what the records of each tracepoint mean.
 
 use crate::import::trace::{NameId, SpanSink};
 use std::collections::HashMap;
 
-/// Limit on tracepoints of a file.
+/// Most tracepoints of a file.
 const TRACEPOINTS_MAX: usize = 1 << 16;
 
-/// Which part of a call a record is.
+/// The part of a call that a record stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     Begins,
     Ends,
     /// The call ends with an error.
     Fails,
-    /// No call: an instant.
+    /// Not part of a call: an instant.
     Alone,
 }
 
@@ -21,9 +21,9 @@ pub(super) enum Part {
 #[derive(Debug, Clone)]
 pub(super) struct Tracepoint {
     name: Vec<u8>,
-    /// The types of its arguments, a letter each.
+    /// The types of its arguments, one letter each.
     pub signature: Vec<u8>,
-    /// The call's name, if its records are part of one.
+    /// The name of the call that its records are part of, and which part.
     call: Option<(NameId, Part)>,
 }
 
@@ -40,7 +40,7 @@ impl Dictionary {
         self.tracepoints.get(&key)
     }
 
-    /// Parses a chunk's content; `false` if it is cut, or beyond the limits.
+    /// Parses the content of a chunk; `false` if it is truncated or exceeds the limits.
     pub(super) fn add(&mut self, content: &[u8], sink: &mut dyn SpanSink) -> bool {
         let mut values = Values { content, at: 0 };
         let is_whole = self.tracepoints_of(&mut values).is_some();
@@ -79,7 +79,7 @@ impl Dictionary {
         Some(())
     }
 
-    /// Finds which tracepoints begin what others end.
+    /// Pairs tracepoints that begin a call with those that end it.
     fn pair(&mut self, sink: &mut dyn SpanSink) {
         let ended: Vec<Vec<u8>> = self
             .tracepoints
@@ -90,7 +90,7 @@ impl Dictionary {
         for tracepoint in self.tracepoints.values_mut() {
             let name = &tracepoint.name[..];
             tracepoint.call = match name {
-                // Their first argument is the function.
+                // The first argument of these is the function.
                 b"function entry" | b"function exit" => None,
                 b"mutex_lock_wait" => Some((sink.name(b"mutex_lock_wait"), Part::Begins)),
                 b"mutex_lock_wake" => Some((sink.name(b"mutex_lock_wait"), Part::Ends)),
@@ -103,7 +103,8 @@ impl Dictionary {
         }
     }
 
-    /// Name and part of a record's call; `pointer` is its first argument, if that is a pointer.
+    /// Name and part of the call that a record belongs to. `pointer` is its first argument if that is a
+    /// pointer.
     pub(super) fn call(
         &self,
         tracepoint: u64,
@@ -128,13 +129,13 @@ fn ended_call<'n>(
     ended(name).filter(|(name, _)| known.contains(*name))
 }
 
-/// `vfs_read_ret` ends `vfs_read`, and so does `vfs_read_err`.
+/// The tracepoint that a name ends: `vfs_read_ret` ends `vfs_read`, and so does `vfs_read_err`.
 fn ended(name: &[u8]) -> Option<(&[u8], Part)> {
     let returned = name.strip_suffix(b"_ret").map(|name| (name, Part::Ends));
     returned.or_else(|| name.strip_suffix(b"_err").map(|name| (name, Part::Fails)))
 }
 
-/// Values of a chunk, each aligned as its size is.
+/// Values of a chunk, each aligned to its size.
 struct Values<'a> {
     content: &'a [u8],
     at: usize,

@@ -3,7 +3,7 @@
 use super::dictionary::Dictionary;
 use std::io::{self, BufRead, Read};
 
-/// A tracepoint, a thread and its name, a time, a CPU and flags.
+/// Bytes of a record's tracepoint, thread and its name, time, CPU and flags.
 const HEAD_BYTES: u64 = 48;
 
 /// A record, reduced to what calls need.
@@ -20,7 +20,7 @@ pub(super) struct Record {
     pub error: Option<i32>,
 }
 
-/// The file.
+/// The file, read in order.
 pub(super) struct Bytes<'i> {
     input: &'i mut dyn BufRead,
     offset: u64,
@@ -35,7 +35,7 @@ impl<'i> Bytes<'i> {
         self.offset
     }
 
-    /// Fills `into`; `false` if the file ends before.
+    /// Fills `into`; `false` if the file ends first.
     pub(super) fn fill(&mut self, into: &mut [u8]) -> io::Result<bool> {
         let mut at = 0;
         while at < into.len() {
@@ -57,7 +57,7 @@ impl<'i> Bytes<'i> {
         Ok(bytes)
     }
 
-    /// Skips to `end`; `false` if the file ends before.
+    /// Skips to `end`; `false` if the file ends first.
     pub(super) fn skip_to(&mut self, end: u64) -> io::Result<bool> {
         while self.offset < end {
             let count = self.input.fill_buf()?.len() as u64;
@@ -76,7 +76,8 @@ impl<'i> Bytes<'i> {
         self.skip_to(self.offset.next_multiple_of(8))
     }
 
-    /// The next record before `end`, `None` behind the last one, or why it is invalid. The caller skips the rest.
+    /// The next record before `end`; `None` after the last one. The error says why it is invalid; the caller
+    /// then skips the rest.
     pub(super) fn record(
         &mut self,
         end: u64,
@@ -106,7 +107,7 @@ impl<'i> Bytes<'i> {
             error: None,
         };
         record.thread_name.copy_from_slice(&head[16..32]);
-        // Marks the end of records in a buffer that wasn't full.
+        // This marks the end of the records in a buffer that wasn't full.
         if record.tracepoint == 0 || record.tracepoint == u64::MAX {
             return Ok(Ok(None));
         }

@@ -1,9 +1,9 @@
-//! Files written after core/trace.cc of OSv (`trace::create_trace_dump`), not by it.
+//! These files were written by hand to match core/trace.cc of OSv (`trace::create_trace_dump`).
 
 use super::*;
 use crate::import::trace::collected::Collected;
 
-/// Writes a file of the format.
+/// Writes a file in OSv's format.
 #[derive(Default)]
 struct File(Vec<u8>);
 
@@ -110,7 +110,7 @@ fn file() -> Vec<u8> {
             file.record(13, 2, 310, 0, false).u32(5).align(8);
             file.record(11, 2, 0, 0, false).u32(3).u64(0x1000).u64(512);
         });
-        // The first thread goes on at another processor.
+        // The first thread has migrated to another processor.
         file.chunk(b"TRCS", |file| {
             file.record(18, 1, 170, 1, false).u64(0x3000);
             file.record(12, 1, 200, 1, false).u64(512);

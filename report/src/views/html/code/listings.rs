@@ -1,4 +1,4 @@
-//! Instructions of functions, for a page: those that samples were at and those around them.
+//! Instructions of functions, for a page: those with samples, and those around them.
 
 use crate::recording::last_part;
 use crate::stacks::code::Codes;
@@ -9,28 +9,29 @@ use crate::views::caption;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Instructions that a page carries.
+/// Most instructions in a page.
 const INSTRUCTIONS_MAX: usize = 30_000;
-/// Columns of one.
+/// Most columns of an instruction's text.
 const COLUMNS_MAX: usize = 200;
 
-/// An instruction: its number in the function, address, offset and text, and its line.
+/// An instruction: its number in the function; its address, offset and text; and its source line.
 type Row = (usize, [String; 3], Option<SourceLine>);
 
 /// Instructions of functions.
 #[derive(Debug, Default)]
 pub(super) struct Listings {
-    /// Each by the number that the spots have for it.
+    /// The rows of each listing, with the number that the listing has in [`Spots`].
     rows: Vec<(usize, Vec<Row>)>,
-    /// By that number.
+    /// The number on the page of each listing, by its number in [`Spots`].
     numbers: BTreeMap<usize, usize>,
     count: usize,
-    /// Functions without room.
+    /// Number of functions that were left out for lack of room.
     left_out: usize,
 }
 
 impl Listings {
-    /// Takes the instructions of `sampled` and those around, of the first functions that there is room for.
+    /// Adds the instructions of `sampled` and those around them, for the first functions that fit into the
+    /// page.
     pub(crate) fn fill(
         &mut self,
         spots: &Spots<'_, '_>,
@@ -61,7 +62,7 @@ impl Listings {
         }
     }
 
-    /// Takes room for so many instructions, if there is any.
+    /// Reserves room for this many instructions; `false` if there isn't enough.
     fn has_room(&mut self, instructions: usize) -> bool {
         let has_room = self.count + instructions <= INSTRUCTIONS_MAX;
         if has_room {
@@ -72,19 +73,19 @@ impl Listings {
         has_room
     }
 
-    /// The number that a listing of the spots has on the page.
+    /// The number on the page of a listing of the spots.
     pub(crate) fn number(&self, listing: usize) -> Option<usize> {
         self.numbers.get(&listing).copied()
     }
 
-    /// The lines of all instructions.
+    /// The source lines of all instructions.
     pub(crate) fn places(&self) -> impl Iterator<Item = (&str, u32)> {
         let rows = self.rows.iter().flat_map(|(_, rows)| rows);
         rows.filter_map(|(_, _, line)| line.as_ref())
             .map(|line| (line.file.as_str(), line.line))
     }
 
-    /// What the page says of them.
+    /// Notes of the page about missing listings.
     pub(crate) fn notes(&self) -> impl Iterator<Item = String> {
         let held = match self.rows.len() {
             0 => None,
@@ -102,7 +103,7 @@ impl Listings {
         held.into_iter().chain(left_out)
     }
 
-    /// For the script: of each its function and rows, in the same order.
+    /// The value for the script: for each listing its function and rows, in the same order.
     pub(crate) fn value(&self, spots: &Spots<'_, '_>) -> Value {
         let mut files: Vec<&str> = Vec::new();
         let mut known: BTreeMap<&str, usize> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Lines of source files, for a page: those that samples were at and those around them.
+//! Lines of source files, for a page: those with samples, and those around them.
 
 use crate::source_files::SourceFiles;
 use crate::text::printable;
@@ -6,18 +6,18 @@ use crate::views::caption;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Lines around one with samples.
+/// Number of lines shown around one with samples.
 const AROUND: u32 = 8;
-/// Lines of text that a page carries.
+/// Most lines of text in a page.
 const LINES_MAX: usize = 20_000;
-/// All of their text (bytes).
+/// Most text in a page (bytes).
 const TEXT_BYTES_MAX: usize = 2 << 20;
-/// Columns of a line.
+/// Most columns of a line.
 const COLUMNS_MAX: usize = 240;
-/// Files that are looked for.
+/// Most files that are searched for.
 const FILES_MAX: usize = 500;
 
-/// A source file, and the lines of it that are shown.
+/// A source file, and its lines that are shown.
 #[derive(Debug)]
 struct Source {
     path: String,
@@ -25,15 +25,15 @@ struct Source {
     shown: BTreeMap<u32, String>,
 }
 
-/// Lines of files.
+/// Lines of source files.
 #[derive(Debug)]
 pub(super) struct Sources {
-    /// Where they are.
+    /// The files of this machine that may be shown.
     on_disk: SourceFiles,
     files: Vec<Source>,
     count: usize,
     bytes: usize,
-    /// Files without room for all that is asked of them.
+    /// Number of files that didn't fit completely.
     left_out: usize,
 }
 
@@ -48,8 +48,8 @@ impl Sources {
         }
     }
 
-    /// Takes the lines that samples were at and those around them, and those that instructions are of; what comes
-    /// first has room first.
+    /// Adds the lines with samples and those around them, and the lines of the instructions. Lines that come
+    /// first take the room first.
     pub(crate) fn fill<'l>(
         &mut self,
         sampled: impl Iterator<Item = (&'l str, u32)>,
@@ -100,7 +100,7 @@ impl Sources {
         self.files.push(source);
     }
 
-    /// What the page says of them.
+    /// Notes of the page about missing lines.
     pub(crate) fn notes(&self) -> impl Iterator<Item = String> {
         let read = self.files.iter().filter(|one| !one.shown.is_empty());
         let held = match read.count() {
@@ -122,7 +122,8 @@ impl Sources {
         held.into_iter().chain(left_out)
     }
 
-    /// For the script: of each file its path, why it has no text, and stretches of lines, each behind its first number.
+    /// The value for the script: for each file its path, why it has no text, and ranges of lines, each after
+    /// the number of its first line.
     pub(crate) fn value(&self) -> Value {
         let files = self.files.iter().map(|source| {
             let note = match (self.on_disk.may_open(), source.is_read) {
@@ -145,7 +146,7 @@ impl Sources {
     }
 }
 
-/// A line as it is shown: a tab is safe, and is needed at its start.
+/// The text of a line for the page. Tabs are kept, because they are harmless and indent the line.
 fn line_of(text: &str) -> String {
     let text = text.replace('\t', "    ");
     caption::cut(printable(&text).trim_end(), COLUMNS_MAX)
@@ -169,7 +170,7 @@ mod tests {
         let file = path.to_str().unwrap().to_owned();
         std::fs::write(&path, "x\n".repeat(2 * LINES_MAX)).unwrap();
         let around = AROUND as usize;
-        // Each takes the lines around it.
+        // Each line with samples brings the lines around it.
         let lines = |count: usize| -> Vec<(String, u32)> {
             let apart = (0..count / (2 * around + 1)).map(|number| number * (2 * around + 1));
             let rest = count % (2 * around + 1);

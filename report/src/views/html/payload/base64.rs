@@ -1,13 +1,13 @@
-//! Bytes as base64 (RFC 4648, section 4), which no browser takes for markup.
+//! Bytes as base64 (RFC 4648, section 4), which no browser parses as markup.
 
 use std::io::{self, Write};
 
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Writes `bytes`.
+/// Writes `bytes` as base64.
 ///
 /// # Errors
-/// What `out` returns.
+/// The errors of `out`.
 pub(super) fn write(bytes: &[u8], out: &mut dyn Write) -> io::Result<()> {
     let mut text = Vec::with_capacity(bytes.len().div_ceil(3) * 4);
     for three in bytes.chunks(3) {

@@ -1,4 +1,4 @@
-//! Columns of numbers as bytes, and those bytes packed.
+//! Encodes columns of numbers as bytes, and compresses them.
 
 use flate2::Compression;
 use flate2::write::DeflateEncoder;
@@ -11,7 +11,7 @@ pub(super) struct Columns {
 }
 
 impl Columns {
-    /// Adds a number.
+    /// Adds a number (LEB128).
     fn number(&mut self, mut number: u64) {
         while number >= 0x80 {
             self.bytes.push(number as u8 | 0x80);
@@ -20,19 +20,19 @@ impl Columns {
         self.bytes.push(number as u8);
     }
 
-    /// Adds bytes, with their length before them.
+    /// Adds bytes, preceded by their length.
     pub(super) fn bytes(&mut self, bytes: &[u8]) {
         self.number(bytes.len() as u64);
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Adds a column, with its length before it.
+    /// Adds a column, preceded by its length.
     pub(super) fn column(&mut self, numbers: impl ExactSizeIterator<Item = u64>) {
         self.number(numbers.len() as u64);
         numbers.for_each(|number| self.number(number));
     }
 
-    /// All of it, compressed.
+    /// All columns, compressed.
     pub(super) fn packed(self) -> io::Result<Vec<u8>> {
         let mut packer = DeflateEncoder::new(Vec::new(), Compression::best());
         packer.write_all(&self.bytes)?;

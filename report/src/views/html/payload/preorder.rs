@@ -1,24 +1,24 @@
-//! The stacks of a tree in preorder: each directly behind its caller or behind what that called before, so that a
-//! branch is a stretch of numbers, and the numbers pack well.
+//! The stacks of a tree in preorder: each stack follows its caller, or the branch of the caller's previous
+//! callee. A branch is therefore a range of numbers, and the numbers compress well.
 
 use crate::profile::tree::{NodeId, ROOT, StackTree};
 
 /// An order of the nodes of a tree.
 #[derive(Debug)]
 pub(super) struct Preorder {
-    /// The nodes, in this order; the first is the root.
+    /// The nodes in preorder; the first is the root.
     nodes: Vec<NodeId>,
-    /// Of each node, its place in `nodes`.
+    /// The index in `nodes` of each node.
     numbers: Vec<u32>,
-    /// Of each place, how many places before it its caller is.
+    /// For each index, the distance back to its caller's index.
     distances: Vec<u32>,
 }
 
 impl Preorder {
-    /// The order of `tree`, what was called first first.
+    /// The preorder of `tree`. Callees keep the order in which they were first called.
     pub(super) fn of(tree: &StackTree) -> Self {
         let count = tree.nodes().len();
-        // For each node its last child, and for each child the one before it.
+        // For each node its last child, and for each child the sibling before it.
         let (mut last, mut before) = (vec![ROOT; count], vec![ROOT; count]);
         for (number, node) in tree.nodes().iter().enumerate().skip(1) {
             before[number] = std::mem::replace(&mut last[node.parent as usize], number as NodeId);
@@ -35,6 +35,7 @@ impl Preorder {
             order.numbers[node as usize] = place;
             order.distances.push(place - order.numbers[parent as usize]);
             order.nodes.push(node);
+            // The last child is pushed first, so that the first child is taken next.
             let mut child = last[node as usize];
             while child != ROOT {
                 open.push(child);
@@ -44,22 +45,22 @@ impl Preorder {
         order
     }
 
-    /// The place of a node.
+    /// The index of a node.
     pub(super) fn number(&self, node: NodeId) -> u32 {
         self.numbers.get(node as usize).copied().unwrap_or(0)
     }
 
-    /// How far before each node but the root its caller is.
+    /// For each node but the root, the distance back to its caller.
     pub(super) fn distances(&self) -> impl ExactSizeIterator<Item = u64> {
         self.distances.iter().skip(1).map(|one| u64::from(*one))
     }
 
-    /// The nodes but the root.
+    /// The nodes without the root.
     pub(super) fn nodes(&self) -> impl ExactSizeIterator<Item = NodeId> {
         self.nodes.iter().skip(1).copied()
     }
 
-    /// The label of each node but the root.
+    /// The label of each node without the root.
     pub(super) fn labels(&self, tree: &StackTree) -> impl ExactSizeIterator<Item = u64> {
         self.nodes().map(|node| u64::from(tree.label(node)))
     }
