@@ -87,6 +87,7 @@ const MARKS: [&str; 13] = [
 
 impl Kernel {
     /// Reads the tables of the kernel whose token table has its digits at `digits` (see [`find`]).
+    ///
     /// # Errors
     /// Says in a few words what is wrong with them.
     #[cold]

@@ -16,7 +16,7 @@ const MUCH_OF_THE_TIME: f64 = 0.25;
 /// Part of the rate above which no message says that a guest that samples itself took fewer samples.
 const LEAST_OF_RATE: f64 = 0.7;
 
-/// One of several things to know about a recording.
+/// A remark about a recording.
 enum Remark {
     /// How it went.
     Fact(String),

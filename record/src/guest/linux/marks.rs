@@ -117,7 +117,7 @@ mod tests {
         find_unnamed(&mut memory, START, &mut marks);
         assert_eq!(marks, Marks::default());
         memory.put(START + 0x100, BUILD_ID); // too far away
-        memory.put(START + 0x1f00, BUILD_ID); // of another thing
+        memory.put(START + 0x1f00, BUILD_ID); // belongs to other data
         memory.put(START + 0x1f80, BUILD_ID);
         memory.put(START + 0x1fb0, &header([0, 16, 8, 16])); // no types
         memory.put(START + 0x1fd0, &header([0, 16, 16, 9]));

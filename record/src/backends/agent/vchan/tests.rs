@@ -22,7 +22,7 @@ impl FakeServer {
         let first = Arc::new(SharedPages::of_our_own(1));
         first.copy_in(16, &left_order.to_le_bytes());
         first.copy_in(18, &right_order.to_le_bytes());
-        first.copy_in(20, &[2, 1, 1, 0]); // not yet there, there; to be told of what the client writes
+        first.copy_in(20, &[2, 1, 1, 0]); // not yet there, there; wants a notification of the client's writes
         for reference in 0..600u32 {
             first.copy_in(
                 24 + 4 * reference as usize,
