@@ -205,6 +205,7 @@ impl Scanner {
     fn block<'a>(&mut self, header: BlockHeader, stored: &'a [u8]) -> Option<Item<'a>> {
         let bytes = (BlockHeader::BYTES + stored.len()) as u64;
         self.found = true;
+        // The samples of a repeated block must not be counted twice.
         if header.sequence.get() < self.sequence {
             self.open_stretch(DamageKind::Repeated, 0);
             self.at += bytes;
@@ -250,6 +251,7 @@ impl Scanner {
         }
         match self.open.take() {
             Some(stretch) => {
+                // After an end record nothing can be lost; without one the number is unknown.
                 let lost = whole.then_some(0);
                 Step::Item(Item::Damage(self.damage(stretch, lost, None)))
             }
@@ -270,6 +272,7 @@ impl Scanner {
 
     fn bad_payload(&mut self, rest: &[u8], header: &BlockHeader) {
         let stored_bytes = u64::from(header.stored_bytes.get());
+        // A payload that was cut short may be followed by sound blocks, so its bytes are searched.
         if self.rechecked_bytes < RECHECK_BYTES {
             self.rechecked_bytes += stored_bytes;
             return self.skip(rest, DamageKind::Payload, header.samples.get());

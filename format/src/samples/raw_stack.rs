@@ -88,6 +88,7 @@ impl RawStackBuilder {
         let (both, above) = rest.split_at(overlap.both);
         self.bytes.extend_from_slice(below);
         put_words(&mut self.runs, &mut self.words, memory.both(overlap), both);
+        // Bytes behind the last whole word are stored as they are.
         self.bytes
             .extend_from_slice(&both[both.len() / WORD * WORD..]);
         self.bytes.extend_from_slice(above);
@@ -150,6 +151,7 @@ impl<'a> RawStackReader<'a> {
         let Some(length) = length.checked_sub(1) else {
             return Ok(None);
         };
+        // Repeated bytes cost almost nothing in the file, so the expanded size needs a limit of its own.
         self.whole_bytes += length;
         if self.whole_bytes > MAX_BLOCK_STACK_BYTES {
             return Err(Fault::Range {

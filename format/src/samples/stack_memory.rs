@@ -46,6 +46,7 @@ impl StackMemory {
 
     /// The position of a stack of `length` bytes at `address`; `None` if it has no known byte.
     pub fn overlap(&self, address: u64, length: usize) -> Option<Overlap> {
+        // Signed, as the new stack may begin below the known bytes; i128, so that adding a length can't overflow.
         let distance = i128::from(address.wrapping_sub(self.lowest) as i64);
         let start = distance.max(0);
         let end = (distance + length as i128).min(self.known().len() as i128);

@@ -121,6 +121,7 @@ impl TrieBuilder {
         {
             return Some(node);
         }
+        // The chain is new, or another one has the same hash.
         let mut parent = NONE;
         for frame in chain.iter().rev() {
             parent = self.child(parent, *frame);
@@ -203,6 +204,7 @@ impl TrieBuilder {
             let caller = caller.map_or(0, |caller| caller.frame);
             let place = self.successors.place(caller, frame);
             varint::put(&mut columns.places, place as u64);
+            // Only a frame that is new below its caller needs its address and kind.
             if place == 0 {
                 let from = self.successors.frame(caller).address;
                 let node = &self.nodes[at as usize];

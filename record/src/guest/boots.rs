@@ -62,6 +62,7 @@ impl Boots {
     /// Sends notes of the boots since the last call, for a guest with `vcpus` vCPUs. The first call begins the
     /// recording.
     pub fn report(&mut self, vcpus: u32, sink: &mut Sink) {
+        // Boots before the recording are not part of it.
         if !std::mem::replace(&mut self.is_recorded, true) {
             (self.boot, self.noted) = (0, 0);
         }

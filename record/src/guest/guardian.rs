@@ -139,10 +139,12 @@ impl Guardian {
     /// Must be called just before the pause.
     pub fn freezing(&mut self) {
         self.freeze_number = self.next_freeze();
+        // The guest's number must be visible before the state that refers to it.
         if let Some(guest) = self.guest {
             let word = self.process.shared.word(GUEST);
             word.store(guest, Ordering::SeqCst);
         }
+        // The number makes each state unique, so that the guardian can't end a later freeze by mistake.
         let state = self.freeze_number << 2 | FROZEN;
         let before = self.state().swap(state, Ordering::SeqCst);
         debug_assert!(
@@ -160,6 +162,7 @@ impl Guardian {
     /// second. Returns `false` if the guardian has ended the freeze.
     pub fn still_freezing(&mut self) -> bool {
         let before = self.freeze_number << 2 | FROZEN;
+        // A new number makes the guardian count its checks from 0 again.
         let number = self.next_freeze();
         let next = number << 2 | FROZEN;
         let state = self.state();

@@ -32,6 +32,7 @@ fn let_go_from(here: Option<usize>, threads: &mut [impl Held]) -> Option<u64> {
         thread.let_go();
     }
     for (place, thread) in held(threads).enumerate() {
+        // The first thread resumed here may take this processor before the loop goes on.
         if place == 0 {
             when_ns = Some(monotonic_ns());
         }

@@ -93,6 +93,7 @@ impl ProcessorTime {
     /// guest could run for `since_ns` since the sample before.
     fn state(&mut self, seen: State, counted_ns: u64, since_ns: u64, sums: &mut TimeSums) -> State {
         let Some(before_ns) = self.counted_ns.replace(counted_ns) else {
+            // Without an earlier reading, a runnable vCPU that has run at all counts as running.
             return match seen {
                 State::Ready if counted_ns > 0 => State::Running,
                 seen => seen,

@@ -220,6 +220,7 @@ impl Sink {
             if count == 0 {
                 continue;
             }
+            // Without a free note, the counts stay for the next call.
             let Some(mut note) = self.notes.take() else {
                 return;
             };

@@ -103,9 +103,11 @@ impl PeriodSlot {
     pub fn part(&self, begins_ns: u64, period_ns: f64) -> (u64, u64) {
         let schedule = &*self.schedule;
         let passed_ns = begins_ns.saturating_sub(schedule.origin_ns) as f64;
+        // Rounded, not truncated, as `begins_ns` has lost its fraction.
         let period = (passed_ns / period_ns).round() as u64;
         let count = schedule.count.load(Ordering::Relaxed).max(1);
         let key_of = |slot| (schedule.key(period, slot), slot);
+        // Every recording computes the same order, so they need no communication.
         let own = key_of(self.number);
         let before = (0..count).filter(|&slot| key_of(slot) < own).count();
         let length_ns = period_ns / count as f64;

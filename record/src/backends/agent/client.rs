@@ -129,6 +129,7 @@ impl Client {
     /// Receives as many bytes as there are and as there is room for.
     pub fn receive(&mut self) -> StreamState {
         let room = self.decoder.room();
+        // The buffer is full: its frames must be taken first.
         if room.is_empty() {
             return StreamState::Some;
         }
@@ -138,6 +139,7 @@ impl Client {
                 self.decoder.grow(count);
                 StreamState::Some
             }
+            // A failed write is reported only now that everything received was read.
             Ok(None) => match self.broken.take() {
                 None => StreamState::Nothing,
                 why => StreamState::End(why),

@@ -161,6 +161,7 @@ impl Vchan {
         if now_ns.saturating_sub(self.heard_ns) < QUIET_NS {
             return Ok(());
         }
+        // Asks at most once in `QUIET_NS`.
         self.heard_ns = now_ns;
         self.withdrawal.ask();
         Ok(())

@@ -130,6 +130,7 @@ impl Ram {
             possible.retain(&mut fits);
             self.fitted.0 += 1;
         } else {
+            // Evidence that fits no layout excludes none: the vCPU may be about to fault.
             self.fitted.1 += 1;
         }
         self.layout = possible.first().copied();

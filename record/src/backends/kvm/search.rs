@@ -119,6 +119,7 @@ fn stop_and_look(monitor: &Monitor, tid: i32) -> Result<Doing, SourceError> {
 pub fn let_go_for_sure(thread: &mut Thread) {
     thread.let_go();
     if thread.is_held() {
+        // A thread that had not stopped needs a second call once it has.
         thread.wait(monotonic_ns() + PATIENCE_NS);
         thread.let_go();
     }
