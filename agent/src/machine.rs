@@ -19,7 +19,7 @@ pub struct Stack {
 pub struct Stacks<'a>(&'a [Stack]);
 
 impl<'a> Stacks<'a> {
-    /// Reads from `ranges`, every byte of which is always readable.
+    /// Reads from `ranges`, whose bytes are always readable.
     ///
     /// # Safety
     /// All of `ranges` must stay mapped and readable by every vCPU for the lifetime of this value. Their contents may

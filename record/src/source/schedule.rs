@@ -1,10 +1,10 @@
 //! The schedule of guests that one process records: no two of them are paused at once.
 //!
 //! Each recording has a [`PeriodSlot`]. A period of the rate begins for all recordings at the same moment, and is
-//! divided into as many parts as there are slots. Each period draws anew which recording has which part; all draw from
-//! the same seed, so they agree. A deadline is drawn from its own part. Freezes are thus spread over the period, and
-//! yet each moment of the period is equally likely for each guest. A recording that is late, or takes longer than its
-//! part, holds the lock meanwhile.
+//! divided into as many parts as there are slots. Which recording has which part is drawn for each period; all draw
+//! from the same seed, so they agree. A deadline is drawn from its own part. Freezes are thus spread over the period,
+//! and yet each moment of the period is equally likely for each guest. A recording that is late, or takes longer than
+//! its part, holds the lock meanwhile.
 
 use crate::sys::clock::monotonic_ns;
 use std::sync::atomic::{AtomicUsize, Ordering};

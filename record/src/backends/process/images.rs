@@ -236,7 +236,7 @@ mod tests {
         let mut all = NamerAnswer::default();
         images.give_up(Duration::ZERO, &mut all);
         assert_eq!(all.modules.len(), 3);
-        // An answer that comes too late is reported once more.
+        // An answer that comes too late is reported again.
         let late = Answer::Events(FIRST + 1, vec![event(7, mapping.clone())]);
         answer.send(late).unwrap();
         assert_eq!(images.answer().modules.len(), 1);

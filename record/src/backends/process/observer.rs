@@ -23,7 +23,8 @@ pub struct ProcessObserver {
 }
 
 impl ProcessObserver {
-    /// Watches the processes of `scope`, of which `members` are known; with `sees_all`, also those that join.
+    /// Watches the processes of `scope`. `members` are those known so far. With `sees_all`, processes that join are
+    /// watched, too.
     pub fn new(scope: Scope, members: Members, sees_all: bool) -> Self {
         ProcessObserver {
             scope,

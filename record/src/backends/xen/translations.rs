@@ -8,7 +8,7 @@ use crate::guest::page_tables::Paging;
 
 /// Most table words of a walk: x86-64 with five levels.
 const MOST_WORDS: usize = 5;
-/// Size of pages, each of which is translated by itself.
+/// Size of the pages that are translated, in bytes.
 const PAGE_BYTES: u64 = 4096;
 /// Number of translations kept: two pages of stack for each of 32 vCPUs, with room for hash collisions.
 const KEPT: usize = 1 << KEPT_BITS;

@@ -12,7 +12,7 @@ use std::ops::Deref;
 const ORDERS: [usize; 2] = [16, 18];
 pub(super) const CLIENT_LIVES: usize = 20;
 const SERVER_LIVES: usize = 21;
-/// Offset of the flags for the client's actions of which the server wants a notification; the next is the reverse.
+/// Offset of the flags by which the server requests notifications of the client's actions; the next is the reverse.
 const SERVER_WANTS: usize = 22;
 const CLIENT_WANTS: usize = 23;
 const REFERENCES: usize = 24;
