@@ -1,4 +1,4 @@
-//! `uniprof bundle`: makes a recording that needs no images, or contains no private data.
+//! `uniprof bundle`: makes a recording that needs no images, or one that holds no private data.
 
 use crate::candidates::recordings;
 #[cfg(feature = "record")]
@@ -55,7 +55,7 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     let library = args.images.library()?;
     if args.redact {
-        // What is taken out of the recording itself would be lost.
+        // Redaction in place loses the original for good.
         keep(&args.file);
     }
     let mut recording = Recording::open(&args.file)?;
@@ -79,8 +79,8 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     Ok(Outcome::lossy_if(!bundled.missing.is_empty()))
 }
 
-/// Embeds into the recording at `path` what it needs of the images that were mapped: of those in `held`, which are
-/// open, and of those found on this machine.
+/// Embeds into the recording at `path` what it needs of the images that were mapped: the open ones in `held`, and
+/// those found on this machine.
 #[cfg(feature = "record")]
 pub fn embed(path: &Path, elf: &[Elf], held: &[HeldImage]) -> anyhow::Result<Bundled> {
     let mut library = Library::default();

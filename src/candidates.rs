@@ -1,4 +1,4 @@
-//! Completions of words on the command line: recordings, functions, targets.
+//! Completions of words on the command line: recordings, functions and targets.
 
 use crate::completions::is_plain;
 use crate::memory;
@@ -13,12 +13,12 @@ use uniprof_report::profile::functions::rows;
 use uniprof_report::profile::{Options, gather};
 use uniprof_report::recording::Recording;
 
-/// Functions of larger recordings are not completed, since that would take too long (bytes).
+/// Size in bytes above which a recording's functions are not completed, since that would take too long.
 const RECORDING_BYTES_MAX: u64 = 16 << 20;
-/// Most functions listed: those with the most samples.
+/// Most functions listed; those with the most samples come first.
 const FUNCTIONS_MAX: usize = 200;
 
-/// Recordings; of several separated by commas, the last.
+/// Completes a recording; in a list separated by commas, the last one.
 pub fn recordings() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| {
         let current = current.to_string_lossy();
@@ -35,8 +35,8 @@ fn is_recording(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending == "uprof") && path.is_file()
 }
 
-/// Functions of the recordings on the command line, or of `run.uprof`. A name ends before the first character that a
-/// shell would interpret, since a part of it is sufficient.
+/// Functions of the recordings on the command line, or of `run.uprof`. A name is cut before the first character that
+/// a shell would interpret, since a part of a name is sufficient.
 pub fn functions() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         memory::limit();
@@ -64,7 +64,7 @@ pub fn functions() -> ArgValueCandidates {
 /// The part of a name that needs no quoting in a shell.
 fn plain_part(name: &str) -> Option<String> {
     if name.contains("+0x") {
-        return None; // a place that has no name
+        return None; // an address without a symbol
     }
     let end = name.find(|letter: char| !is_plain(letter.encode_utf8(&mut [0; 4])));
     let part = name[..end.unwrap_or(name.len())].trim_end_matches(':');

@@ -1,5 +1,5 @@
-//! `uniprof completions`: completion scripts for shells. A script runs this program at each TAB, so that existing
-//! recordings, functions and targets are offered.
+//! `uniprof completions`: completion scripts for shells. A script runs this program at each TAB, so it can offer
+//! existing recordings, functions and targets.
 
 use crate::outcome::Outcome;
 use anyhow::Context;
@@ -25,7 +25,7 @@ pub struct Args {
 const ASKED: &str = "UNIPROF_COMPLETE";
 const SHELLS: Shells<'static> = Shells(&[&Bash, &Elvish, &Fish, &Powershell, &Zsh]);
 
-/// Prints them.
+/// Prints the script of a shell to standard output.
 pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     let name = args.shell.to_string();
     let shell = SHELLS.completer(&name);
@@ -41,7 +41,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
 /// Prints completions if a shell's script requests them; returns whether it did.
 ///
 /// # Errors
-/// The shell is not known.
+/// The shell is unknown.
 pub fn answer<C: CommandFactory>() -> Result<bool> {
     let asked = env::CompleteEnv::with_factory(C::command);
     let folder = std::env::current_dir().ok();
@@ -51,8 +51,8 @@ pub fn answer<C: CommandFactory>() -> Result<bool> {
         .try_complete(std::env::args_os(), folder.as_deref())
 }
 
-/// Bash, which splits words at colons and equals signs, and inserts candidates as if they were typed: names of files
-/// and functions are not trusted.
+/// Bash splits words at colons and equals signs, and inserts candidates as if the user had typed them. Names of files
+/// and functions are therefore not trusted.
 struct Bash;
 
 impl EnvCompleter for Bash {

@@ -141,7 +141,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     }
 }
 
-/// Least change of the time per call, or of calls a second, that is worth telling.
+/// Smallest change of the time per call, or of calls a second, that is worth reporting.
 const LEAST_OF_CALLS: f64 = 0.01;
 
 /// Both sides, and what to compare.
@@ -200,7 +200,7 @@ impl Compared<'_> {
 }
 
 impl Args {
-    /// Whether the page takes the table's place on standard output.
+    /// Whether only the page is written, to standard output, instead of the table.
     fn is_page_alone(&self) -> bool {
         self.html.as_deref() == Some(Path::new("-"))
     }
@@ -213,7 +213,7 @@ impl Args {
         }
     }
 
-    /// Writes the comparison in its form, unless the page takes its place.
+    /// Writes the comparison in its form, unless only the page is written.
     fn write<S, V>(&self, found: &Comparison<S, V>) -> anyhow::Result<()>
     where
         Comparison<S, V>: Listed + Scripted,

@@ -55,10 +55,10 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     let worst = |verdict| report.findings.iter().any(|found| found.verdict == verdict);
     let (is_bad, is_poor) = (worst(Verdict::Bad), worst(Verdict::Poor));
     if is_bad {
-        // A command that can't work is no advice.
+        // Don't recommend a command that can't work.
         report.command = None;
     }
-    let _ = write(&report, &mut std::io::stdout().lock()); // a closed pipe is no error
+    let _ = write(&report, &mut std::io::stdout().lock()); // a closed pipe is not an error
     if is_bad {
         anyhow::bail!("recording can't work as things are");
     }
@@ -96,14 +96,14 @@ fn write(report: &Report, out: &mut impl Write) -> std::io::Result<()> {
         } else {
             mark.to_owned()
         };
-        // It may quote a monitor, a stub or a guest.
+        // The text may quote a monitor, a stub or a guest.
         let text = in_columns(&printable_lines(&finding.text), 6, columns());
         writeln!(out, "{mark}  {text}")?;
     }
     match &report.command {
         Some(command) => {
             let command = printable_lines(command);
-            // Broken with backslashes, unless something in it is quoted.
+            // A break with a backslash would be wrong inside quotes.
             let room = columns().filter(|_| !command.contains(['\'', '"']));
             let lines = in_columns(&command, 5, room.map(|columns| columns.saturating_sub(2)));
             writeln!(out, "\nTry: {}", lines.replace('\n', " \\\n"))

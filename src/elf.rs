@@ -7,7 +7,7 @@ use std::path::PathBuf;
 pub struct Elf {
     /// The image.
     pub path: PathBuf,
-    /// Where its lowest page is loaded, if given.
+    /// Where its lowest page is loaded, if the user gave that.
     pub address: Option<u64>,
 }
 
@@ -15,7 +15,7 @@ impl Elf {
     /// Parses `text`.
     ///
     /// # Errors
-    /// Why the address is not valid.
+    /// Says why the address is not valid.
     pub fn parse(text: &str) -> Result<Elf, String> {
         let whole = Elf {
             path: PathBuf::from(text),
@@ -24,7 +24,7 @@ impl Elf {
         let Some((path, address)) = text.rsplit_once('@') else {
             return Ok(whole);
         };
-        // The name of a file may contain an @.
+        // A file name may itself contain an @.
         if whole.path.exists() {
             return Ok(whole);
         }

@@ -35,7 +35,7 @@ impl Images {
         !self.elf.is_empty() || !self.image_path.is_empty()
     }
 
-    /// The given images and symbols, and where to search more.
+    /// The images and symbols that the user gave, and where to search for more.
     pub fn library(&self) -> anyhow::Result<Library> {
         let mut library = Library::default();
         library.only_given = self.no_search;

@@ -112,7 +112,7 @@ fn import_file(args: &Args) -> anyhow::Result<Imported> {
     })
 }
 
-/// Writes a recording where it is wanted.
+/// Writes the recording to its output path.
 fn write(
     args: &Args,
     mut import: impl FnMut([u8; 16], &mut dyn Write) -> Result<Imported, ImportError>,
@@ -127,7 +127,7 @@ fn write(
         Err(ImportError::Io(error)) => Err(error),
         Err(error) => Err(io::Error::other(refused.insert(error).to_string())),
     });
-    // That is no fault of the output.
+    // The input was refused; the output is not at fault.
     if let Some(error) = refused {
         return Err(error.into());
     }
@@ -135,7 +135,7 @@ fn write(
     Ok(imported.unwrap_or_default())
 }
 
-/// Says what came of it, and what was wrong.
+/// Reports what was imported, and what was wrong with the input.
 fn summarize(imported: &Imported, output: &Path) {
     let what = match imported.spans {
         0 => format!("{} samples", imported.samples),
@@ -175,7 +175,7 @@ fn summarize(imported: &Imported, output: &Path) {
     }
 }
 
-/// Counts what is read, on which the memory budget depends.
+/// Counts the bytes read, since the memory budget depends on them.
 struct CountingReader<'i>(&'i mut dyn BufRead);
 
 impl Read for CountingReader<'_> {

@@ -28,7 +28,7 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     let recording = Recording::open(&args.file)?;
     let progress = Progress::new();
-    // As `report` without flags, so that both count alike.
+    // The same options as `report` without flags, so that both count alike.
     let library = Library::default();
     let found = info::survey(&recording, &library, &|done, total| {
         progress.tell(done, total)

@@ -1,7 +1,7 @@
 //! The command-line program: flags in, a library call, messages out.
 //!
-//! Each subcommand is one file with its `Args` and a `run`; this file lists them, and no other knows it. `outcome` is
-//! what they return.
+//! Each subcommand is one file with its `Args` and a `run`. Only this file lists them. `outcome` is the type that they
+//! return.
 
 mod outcome;
 mod new_file;
@@ -126,7 +126,7 @@ enum Command {
 
 #[cfg(feature = "report")]
 impl Command {
-    /// Whether it only reads files, which may be hostile.
+    /// Whether the subcommand only reads files, which may be hostile.
     fn reads(&self) -> bool {
         match self {
             #[cfg(feature = "record")]
@@ -186,7 +186,7 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(outcome) => outcome.into(),
-        // Whoever has closed our output has seen enough.
+        // The reader closed our output because it has seen enough.
         Err(error) if outcome::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             if !error.is::<Reported>() {
@@ -209,7 +209,7 @@ fn start(args: record::Args) -> anyhow::Result<outcome::Outcome> {
     }
 }
 
-/// Exits with clap's message, or, if a subcommand is not in this build, with a message about that.
+/// Exits with clap's message, or with our own if a subcommand is not in this build.
 fn refuse(error: &clap::Error) -> ! {
     let Some(half) = missing_half(error) else {
         error.exit()

@@ -15,7 +15,7 @@ pub struct Args {
     folder: PathBuf,
 }
 
-/// Writes them.
+/// Writes the pages.
 pub fn run(args: Args, command: clap::Command) -> anyhow::Result<Outcome> {
     let folder = args.folder.display().to_string();
     anyhow::ensure!(
@@ -28,7 +28,7 @@ pub fn run(args: Args, command: clap::Command) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// A page replaces an existing file; a link is not followed.
+/// Writes one page. It replaces an existing file; a link is not followed.
 fn write(command: clap::Command, folder: &Path) -> anyhow::Result<()> {
     for below in command.get_subcommands().filter(|it| !it.is_hide_set()) {
         write(below.clone(), folder)?;

@@ -1,9 +1,9 @@
-//! The memory budget of a run: an amount that is sufficient for any sound recording, and more for each byte of the
+//! The memory budget of a run: a base amount that is sufficient for any sound recording, and more for each byte of the
 //! files that are read. Only damaged or hostile files exceed it. Work is limited likewise (`uniprof_report::work`).
 //!
 //! All allocations are counted here. When the budget is exceeded or the system is out of memory, the program exits
-//! with a message and status 2, rather than aborting or swapping. Mapped files and zstd's own memory are not counted;
-//! they have limits of their own.
+//! with a message and status 2; it neither aborts nor swaps. Mapped files and zstd's own memory are not counted; they
+//! have limits of their own.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::Write;
@@ -15,11 +15,11 @@ const BASE_BYTES: usize = 192 << 20;
 /// Bytes of memory for each byte read; a program of 67 MB with its DWARF takes less than 3.
 const PER_BYTE_READ: usize = 4;
 
-/// Memory in use.
+/// Memory in use, in bytes.
 static USED: AtomicUsize = AtomicUsize::new(0);
-/// Memory in use when the budget was set.
+/// Memory in use when the budget was set, in bytes.
 static START: AtomicUsize = AtomicUsize::new(0);
-/// The limit, by the files read when it was last updated; at first there is none.
+/// The limit in bytes, by the files read when it was last updated; at first there is none.
 static BUDGET: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// Whether symbols are being embedded into a complete recording.
 static EMBEDS: AtomicBool = AtomicBool::new(false);
@@ -61,8 +61,8 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// What the system's allocator takes for `bytes`: a chunk of at least 32 bytes, eight of them its own (glibc's malloc).
-/// Of many short names most is that.
+/// Bytes that the system's allocator uses for `bytes`: a chunk of at least 32 bytes, eight of them its own (glibc's
+/// malloc). For many short names, that overhead is most of the memory.
 fn held(bytes: usize) -> usize {
     (bytes + 8).next_multiple_of(16).max(32)
 }
@@ -116,7 +116,7 @@ enum Why {
 
 #[cold]
 fn end(why: Why) {
-    // Allocations while exiting are allowed, in all threads.
+    // Allocations are allowed while the program exits, in all threads.
     if ENDING.swap(true, Ordering::SeqCst) {
         return;
     }
@@ -158,8 +158,9 @@ fn end(why: Why) {
     std::process::exit(if embeds { 1 } else { 2 });
 }
 
-/// Has the system's allocator give back what is freed, so that the process takes little more than what is counted here:
-/// one place for all threads, and large pieces on their own (mallopt(3)). To be called while there is one thread.
+/// Makes the system's allocator return freed memory, so that the process uses little more than what is counted here:
+/// one arena for all threads, and large blocks mapped on their own (mallopt(3)). Must be called while there is one
+/// thread.
 #[cfg(target_env = "gnu")]
 #[allow(unsafe_code)]
 pub fn be_frugal() {
@@ -170,11 +171,11 @@ pub fn be_frugal() {
     }
 }
 
-/// Other allocators have no such numbers.
+/// Other allocators have no such settings.
 #[cfg(not(target_env = "gnu"))]
 pub fn be_frugal() {}
 
-/// From now on the run has a budget, in addition to the memory in use.
+/// Sets a budget for the rest of the run, in addition to the memory now in use.
 pub fn limit() {
     let start = USED.load(Ordering::Relaxed);
     START.store(start, Ordering::Relaxed);
@@ -189,7 +190,7 @@ pub fn limit_embedding() {
     limit();
 }
 
-/// From now on there is no budget.
+/// Removes the budget.
 #[cfg(feature = "record")]
 pub fn unlimit() {
     EMBEDS.store(false, Ordering::Relaxed);

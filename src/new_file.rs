@@ -1,6 +1,6 @@
-//! How every output file is made: new, under a name of its own, then renamed to where it belongs. Whatever lies there
-//! already, another user's file, a link or nothing, is replaced and never opened, so that nobody who could open it
-//! reads what is written. Pipes and devices are opened if they are the user's, or root's.
+//! Creates every output file: new, under a temporary name, then renamed to its output path. Whatever is at that path,
+//! be it another user's file or a link, is replaced and never opened. So nobody who has it open can read what is
+//! written. Pipes and devices are opened if they belong to the user or to root.
 
 use anyhow::{Context, bail};
 use nix::unistd::geteuid;
@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// A file that is not yet where it belongs; unless it is put there, it is removed when dropped.
+/// A file that is not yet at its output path. It is removed when dropped, unless `put` moved it there.
 pub struct NewFile {
     /// The file, open for writing.
     pub file: File,
@@ -17,29 +17,29 @@ pub struct NewFile {
 }
 
 impl NewFile {
-    /// Makes one in the folder of `path`, with these permissions less those of the umask.
+    /// Creates one in the folder of `path`, with the permissions `mode` less those of the umask.
     ///
     /// # Errors
-    /// As of the file system.
+    /// Those of the file system.
     pub fn beside(path: &Path, mode: u32) -> io::Result<NewFile> {
         let part = part_path(path);
-        // What an earlier run left; a link in its place is not followed.
+        // Left by an earlier run; unlinking does not follow a link.
         let _ = fs::remove_file(&part);
         let mut options = OpenOptions::new();
         let file = options.write(true).create_new(true).mode(mode).open(&part);
         file.map(|file| NewFile { file, part })
     }
 
-    /// Its name until then.
+    /// Its temporary path.
     #[cfg(feature = "report")]
     pub fn part(&self) -> &Path {
         &self.part
     }
 
-    /// Gives it the name `path`, in place of what has that name.
+    /// Renames the file to `path`, and replaces whatever has that name.
     ///
     /// # Errors
-    /// As of the file system: in a folder such as /tmp, nobody but root replaces what belongs to others.
+    /// Those of the file system. In a folder such as /tmp, nobody but root may replace what belongs to others.
     pub fn put(self, path: &Path) -> io::Result<()> {
         fs::rename(&self.part, path)
     }
@@ -57,13 +57,13 @@ fn part_path(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Whether what `found` describes was put there by the user, or by root.
+/// Whether the file that `found` describes belongs to the user, or to root.
 fn is_trusted(found: &fs::Metadata) -> bool {
     found.uid() == 0 || found.uid() == geteuid().as_raw()
 }
 
-/// Opens the pipe or device at `path`; `None` if there is a file, nothing, or a link of another user, which is to be
-/// replaced. Waits for the reader of a pipe.
+/// Opens the pipe or device at `path`. Returns `None` if the path has to be replaced instead: there is a file, nothing,
+/// or a link of another user. Waits for the reader of a pipe.
 ///
 /// # Errors
 /// It belongs to another user, or can't be opened.
@@ -100,7 +100,7 @@ pub fn special(path: &Path) -> anyhow::Result<Option<File>> {
     check(&found)?;
     let mut options = OpenOptions::new();
     let file = options.write(true).open(path).with_context(cannot)?;
-    // It may have been exchanged meanwhile.
+    // Another file may have taken its name since it was examined.
     let opened = file.metadata().with_context(cannot)?;
     check(&opened)?;
     if opened.is_file() {

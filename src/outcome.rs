@@ -1,6 +1,6 @@
-//! The result of a subcommand, and what becomes of it: an exit status, or a message.
+//! The result of a subcommand, and what follows from it: an exit status, or a message.
 //!
-//! Status 0 is done, 1 done with loss, 2 failed; a failure is an error, never an [`Outcome`].
+//! Status 0 is done, 1 done with loss, 2 failed. A failure is an error, never an [`Outcome`].
 
 use std::process::ExitCode;
 
@@ -37,7 +37,7 @@ impl From<Outcome> for ExitCode {
     }
 }
 
-/// A failure that was reported when it happened, while others went on: it ends with status 2, and no more is said.
+/// A failure that was reported when it happened, while other work went on. It ends with status 2 and no more messages.
 #[derive(Debug)]
 pub struct Reported;
 

@@ -1,4 +1,4 @@
-//! Output of results: to a file that appears only when it is complete, or to standard output.
+//! Writes results to a file, which appears only when it is complete, or to standard output.
 
 use crate::new_file::{self, NewFile};
 use anyhow::{Context, bail};
@@ -11,8 +11,8 @@ use uniprof_report::work;
 
 /// Runs `write` on the output at `path`, or on standard output for `-`.
 ///
-/// A file is written under another name in the same folder and renamed when it is complete, so that a full disk
-/// leaves the old one.
+/// A file is written under another name in the same folder, and renamed when it is complete. A full disk thus leaves
+/// the old file in place.
 pub fn write_to(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -33,7 +33,7 @@ static READ: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
 /// The file that is being written.
 static UNFINISHED: Mutex<Option<PathBuf>> = Mutex::new(None);
 
-/// From now on no output replaces the file at `path`, since it is an input.
+/// Makes sure that no output replaces the file at `path`, since it is an input.
 pub fn keep(path: &Path) {
     if let Ok(found) = fs::metadata(path)
         && found.is_file()
@@ -46,9 +46,9 @@ fn is_read(found: &fs::Metadata) -> bool {
     lock(&READ).contains(&(found.dev(), found.ino()))
 }
 
-/// Removes the unfinished file, as the program ends.
+/// Removes the unfinished file when the program ends early.
 pub fn abandon() {
-    // Without waiting: the holder of the lock may be waiting for us.
+    // Don't wait: the holder of the lock may be waiting for us.
     if let Ok(mut unfinished) = UNFINISHED.try_lock()
         && let Some(part) = unfinished.take()
     {
@@ -89,7 +89,7 @@ fn write_with_mode(
     done.with_context(describe)
 }
 
-/// Counts output as work: a few kilobytes of samples can expand to terabytes.
+/// Counts output as work, since a few kilobytes of samples can expand to terabytes.
 struct CountingWriter<W: Write>(W);
 
 /// Output bytes per step of work.

@@ -1,5 +1,5 @@
-//! Text longer than the screen goes to a pager, as with git: it is buffered until it is too long. A missing pager, or
-//! one that is left early, is not an error.
+//! Shows text that is longer than the screen in a pager, as git does. The text is buffered until it is too long. A
+//! missing pager, or one that the user quits early, is not an error.
 
 use signal_hook::consts::SIGINT;
 use std::io::{self, ErrorKind, Write};
@@ -30,7 +30,7 @@ pub struct Paged {
     kept: Vec<u8>,
     lines: usize,
     pager: Option<Child>,
-    /// Whether the reader has left the pager.
+    /// Whether the user has quit the pager.
     is_left: bool,
 }
 
@@ -39,7 +39,7 @@ impl Paged {
     pub fn new(command: String, rows: usize) -> Paged {
         Paged {
             command,
-            // A line for the shell's prompt.
+            // One line stays free for the shell's prompt.
             lines_max: rows.saturating_sub(1),
             kept: Vec::new(),
             lines: 0,
@@ -51,21 +51,21 @@ impl Paged {
     /// Writes the buffered text, or waits until the pager ends.
     ///
     /// # Errors
-    /// What standard output returns.
+    /// Those of standard output.
     pub fn finish(mut self) -> io::Result<()> {
         let Some(mut pager) = self.pager.take() else {
             let mut out = io::stdout().lock();
             return out.write_all(&self.kept).and_then(|()| out.flush());
         };
         drop(pager.stdin.take());
-        // Its status doesn't matter.
+        // The pager's exit status doesn't matter.
         let _ = pager.wait();
         Ok(())
     }
 
     fn start(&mut self) {
-        // An interrupt in the pager must not end this program first: the shell would take the terminal away from the
-        // pager.
+        // An interrupt in the pager must not end this program first: the shell would then take the terminal away from
+        // the pager.
         let _ = signal_hook::flag::register(SIGINT, Arc::new(AtomicBool::new(false)));
         let line = format!("{}\n[ $? -ne {NOT_FOUND} ] || exec cat", self.command);
         let mut shell = Command::new("sh");

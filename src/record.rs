@@ -187,7 +187,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// What to type instead, for who knows other profilers.
+    /// What to type instead, for users of other profilers.
     pub fn instead(&self) -> Option<String> {
         match &self.pid {
             Some(pid) => Some(format!(
@@ -197,10 +197,10 @@ impl Args {
         }
     }
 
-    /// With targets that the recorder knows, instead of names that other tools give.
+    /// Replaces the names that other tools give by targets of the recorder.
     ///
     /// # Errors
-    /// That a tool doesn't know the name.
+    /// A tool doesn't know the name.
     pub fn resolved(mut self) -> anyhow::Result<Self> {
         for target in &mut self.targets {
             let found = resolvers::resolve(target, !self.calls.is_empty())?;
@@ -212,12 +212,12 @@ impl Args {
         Ok(self)
     }
 
-    /// Whether each of several guests has a recording of its own.
+    /// Whether several guests are recorded, each into a recording of its own.
     pub fn are_several(&self) -> bool {
         self.all_domains || self.targets.len() > 1
     }
 
-    /// The only target, or the first; what `--all-domains` samples are Xen domains.
+    /// The only target, or the first one. With `--all-domains` the targets are Xen domains.
     pub fn target(&self) -> Option<&str> {
         if self.all_domains {
             Some("")
@@ -226,17 +226,17 @@ impl Args {
         }
     }
 
-    /// Where a single recording goes.
+    /// The output path of a single recording.
     pub fn file(&self) -> &Path {
         self.output.as_deref().unwrap_or(Path::new(DEFAULT_FILE))
     }
 
-    /// The same, unless that is standard output.
+    /// The output path, unless it is standard output.
     pub fn named_file(&self) -> Option<&Path> {
         Some(self.file()).filter(|output| *output != Path::new("-"))
     }
 
-    /// The plan according to the flags.
+    /// The plan that the flags describe.
     pub fn plan(&self) -> Plan {
         Plan {
             rate_hz: self.frequency,
@@ -298,13 +298,13 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     })
 }
 
-/// Whether the recording is in a file that can be read again.
+/// Whether the recording is a regular file, which can be read again.
 #[cfg(feature = "report")]
 fn is_regular(path: &Path) -> bool {
     path != Path::new("-") && std::fs::metadata(path).is_ok_and(|found| found.is_file())
 }
 
-/// A path as a shell takes it.
+/// A path, quoted for a shell where needed.
 #[cfg(feature = "report")]
 fn shell_word(path: &Path) -> String {
     let path = path.display().to_string();
@@ -316,27 +316,27 @@ fn shell_word(path: &Path) -> String {
     }
 }
 
-/// Embeds what a report elsewhere needs of the images, if that is wanted; returns whether it did not fail. The
-/// recording is complete without it.
+/// Embeds what a report on another machine needs of the images, unless the user declined. Returns whether it did not
+/// fail. The recording is complete without it.
 #[cfg(feature = "report")]
 pub fn embed(args: &Args, path: &Path, summary: &Summary) -> bool {
-    // An output that failed has no room for more.
+    // If the output failed, its disk is most likely full.
     let is_whole = summary.samples > 0 && summary.output_error.is_none();
     if args.no_embed || !is_whole || !is_regular(path) {
         return true;
     }
     let mut elf = args.elf.clone();
-    // A kernel that was not given with --elf may be at another address than linked, too.
+    // A kernel that was not given with --elf may also run at another address than it was linked at.
     for path in summary.unplaced.iter().filter(|_| args.elf.is_empty()) {
         let (path, address) = (path.clone(), None);
         elf.push(Elf { path, address });
     }
     let done = Arc::new(AtomicBool::new(false));
-    // The signal that ended the recording was handled; another one ends this, too.
+    // The signal that ended the recording was handled; another one must end this work, too.
     signal::forget_stop();
     let watched = Arc::clone(&done);
     let watcher = std::thread::Builder::new().name("uniprof-signals".into());
-    // Without the thread, a signal waits for the end.
+    // If the thread can't be started, a signal takes effect only at the end.
     let _ = watcher.spawn(move || give_up_when_stopped(&watched));
     memory::limit_embedding();
     let bundled = crate::bundle::embed(path, &elf, &summary.images);
@@ -387,7 +387,7 @@ fn give_up_when_stopped(done: &AtomicBool) {
     }
 }
 
-/// Records according to the flags; `status` is set to the status of the recorded command.
+/// Records according to the flags, and sets `status` to the exit status of the recorded command.
 pub fn record(args: &Args, status: &ExitStatus) -> anyhow::Result<Summary> {
     signal::listen_to_children();
     let plan = args.plan();
@@ -408,7 +408,7 @@ pub fn record(args: &Args, status: &ExitStatus) -> anyhow::Result<Summary> {
 
 type Watcher = (std::sync::mpsc::Sender<()>, std::thread::JoinHandle<()>);
 
-/// Shows samples, rate, drops and bytes on the terminal, until the sender is dropped.
+/// Shows samples, rate, lost samples and bytes on the terminal, until the sender is dropped.
 fn show_progress(counters: Arc<Counters>, plan: &Plan) -> Watcher {
     let (done, wait) = std::sync::mpsc::channel();
     let asked = plan.rate_hz;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use uniprof_report::{mapped, work};
 use uprof::{Item, Recovered, StreamReader};
 
-/// Most damages that are listed.
+/// Most damaged parts that are listed.
 const TOLD: usize = 20;
 
 /// Copy what is sound of a damaged recording into a new one that says what is missing
@@ -51,7 +51,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     Ok(Outcome::lossy_if(!recovered.is_whole()))
 }
 
-/// Counts what was read, and the work of decoding it.
+/// Counts the bytes read, and the work of decoding them.
 fn count(item: &io::Result<Item<'_>>) {
     let Ok(item) = item else { return };
     mapped::add_read(item.file_bytes());

@@ -66,12 +66,12 @@ pub struct Args {
     showing: Showing,
 }
 
-/// Why a recording's source files are not looked for.
+/// Says why a recording's source files are not looked for.
 const NO_SOURCES: &str = "source files are not looked for, as the recording was made on another machine, or before \
     this one was started: --source FOLDER says where they are";
 
-/// What would fill a view of `counted` waits or calls, if there are none: an empty table is no answer. Samples may well
-/// be none of a state or a time.
+/// Says what a view of `counted` waits or calls would need, if there are none: an empty table is no answer. For
+/// samples an empty table is an answer, since a state or a time may well have none.
 fn nothing_of(unit: Unit, counted: u64) -> Option<&'static str> {
     match unit {
         _ if counted > 0 => None,
@@ -109,7 +109,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     }
     let begun = asked.iter().map(|one| (one.view.begin)(&recordings));
     let mut drawn: Vec<Box<dyn Drawn>> = begun.collect();
-    // What stands beside a view by instruction is by function.
+    // The views beside one by instruction are by function.
     let mut functions = Reduced::default();
     let mut take = |sampled: &Sampled, profile: &Profile| {
         let mut by_function = *sampled;
@@ -168,7 +168,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
             inform(&format!("{} written", path.display()));
         }
     }
-    // The table of functions is last, next to the prompt.
+    // The table of functions comes last, next to the prompt.
     texts.sort_by_key(|(asked, _)| asked.is_default());
     let mut missing = Vec::new();
     if !texts.is_empty() {
@@ -241,7 +241,7 @@ impl Args {
         flags.join(" ")
     }
 
-    /// The path of a view that is a file: the given one, or beside the first recording.
+    /// The output path of a view that is a file: the given one, or one beside the first recording.
     fn path_of(&self, asked: &SelectedView) -> PathBuf {
         let Output::File { ending, .. } = asked.view.output else {
             return PathBuf::from("-");

@@ -192,7 +192,7 @@ impl Selection {
 }
 
 impl Selecting {
-    /// The selected samples and frames, if not the default, as on the command line.
+    /// The flags that select samples and frames, as on the command line, where they differ from the default.
     pub fn flags(&self) -> Vec<String> {
         let seconds = |ns: u64| format!("{}s", ns as f64 / 1e9);
         let value =
@@ -244,7 +244,7 @@ impl Selecting {
         flags
     }
 
-    /// What is to be counted; `None` for whatever there is.
+    /// The unit to count; `None` for whatever the recording holds.
     fn unit(&self) -> Option<Unit> {
         let time = self.off_cpu || self.min_wait.is_some() || self.max_wait.is_some();
         match (time, self.on_cpu || self.idle) {
@@ -335,7 +335,7 @@ pub fn inform(line: &str) {
     terminal::inform(format_args!("uniprof: {line}"));
 }
 
-/// Prints on standard error what the counts rest on, for outputs that can't contain it.
+/// Prints on standard error what the counts are based on, for outputs that can't contain it.
 pub fn say_account(profile: &Profile) {
     let lines = profile.account.lines();
     let Some((counted, missing)) = lines.split_first() else {

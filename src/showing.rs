@@ -36,7 +36,7 @@ pub struct Showing {
 }
 
 impl Showing {
-    /// The screen that is written to.
+    /// The screen that the text is written to.
     pub fn screen(&self) -> Screen {
         let columns = match self.width {
             None => terminal::columns(),

@@ -1,4 +1,4 @@
-//! Opens a target as a source: one table row for each kind of guest.
+//! Opens a target as a source. A table has one row for each kind of guest.
 //!
 //! A new backend is one row of [`BACKENDS`], from which help and error messages are generated.
 
@@ -30,7 +30,7 @@ pub use uniprof_record::process::ExitStatus;
 pub use uniprof_record::process::running;
 pub use uniprof_record::xen::several::Company;
 
-/// What to sample, and how.
+/// The target to sample, and how.
 pub struct TargetRequest<'a> {
     /// The target on the command line; empty for a command or the machine.
     pub target: &'a str,
@@ -40,9 +40,9 @@ pub struct TargetRequest<'a> {
     pub keep_running: bool,
     /// Whether the command's standard output goes to standard error, as the recording goes to standard output.
     pub stdout_to_stderr: bool,
-    /// The whole machine.
+    /// Whether to sample the whole machine.
     pub all: bool,
-    /// Processes by ptrace.
+    /// Whether to sample processes by ptrace.
     pub ptrace: bool,
     /// Images of a guest.
     pub elf: &'a [Elf],
@@ -54,9 +54,9 @@ pub struct Backend {
     pub prefix: &'static str,
     /// Form of its targets, for help.
     pub form: &'static str,
-    /// What they are, for help.
+    /// Description of its targets, for help.
     pub what: &'static str,
-    /// Which flags they take.
+    /// Kind of target, which decides the flags that it takes.
     pub kind: Kind,
     /// Default of the longest freeze for a sample.
     pub budget: Duration,
@@ -74,14 +74,14 @@ pub struct Backend {
     read_mark: Option<ReadMark>,
 }
 
-/// Kinds of targets that differ in what can be recorded of them.
+/// Kinds of targets, by what can be recorded of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Processes, whose images are found here, and whose stacks are copied while others run.
     Process,
     /// A guest that is a program of this machine.
     Guest,
-    /// A guest of which several are recorded at a time, and which may come back under its name.
+    /// A domain of Xen. Several can be recorded at a time, and one that ended may come back under its name.
     XenDomain,
 }
 
@@ -241,7 +241,7 @@ pub const BACKENDS: &[Backend] = &[
     },
 ];
 
-/// The kind of a target; of none, which is a command or the machine, processes.
+/// The kind of a target; `None`, which means a command or the machine, is a process.
 fn kind_of(target: Option<&str>) -> Kind {
     target
         .and_then(backend_of)
@@ -254,12 +254,12 @@ fn backend_of(target: &str) -> Option<(&'static Backend, &str)> {
         .find_map(|backend| Some((backend, target.strip_prefix(backend.prefix)?)))
 }
 
-/// Whether a target is a Xen domain, of which several can be recorded at a time.
+/// Whether a target is a Xen domain. Several of these can be recorded at a time.
 pub fn is_domain(target: &str) -> bool {
     backend_of(target).is_some_and(|(backend, _)| backend.kind == Kind::XenDomain)
 }
 
-/// What to type instead of these targets, if they would be Xen's domains where there are none.
+/// What to type instead of these targets, if they can only mean Xen domains on a machine without Xen.
 pub fn instead_of(targets: &[String]) -> Option<String> {
     let are_domains = targets.iter().all(|target| is_domain(target)) && !xen::is_here();
     are_domains.then(|| meant::instead_of(targets)).flatten()
@@ -283,7 +283,7 @@ pub fn usual_budget(target: Option<&str>) -> Duration {
         .map_or(LOCAL_BUDGET, |(backend, _)| backend.budget)
 }
 
-/// Raw stack bytes of the target's samples without an option. A guest would stand still while they are copied.
+/// Raw stack bytes of the target's samples without a flag. A guest is paused while they are copied.
 pub fn default_stack_bytes(target: Option<&str>) -> u32 {
     if kind_of(target) == Kind::Process {
         usual_stack_bytes(target)
@@ -316,7 +316,7 @@ pub fn examine_host() -> Report {
     report
 }
 
-/// Guests of this machine that can be recorded, in the form of targets; without processes.
+/// Guests of this machine that can be recorded, in the form of targets; processes are left out.
 #[cfg(feature = "report")]
 pub fn guests() -> Vec<String> {
     look_at_host(
@@ -347,11 +347,11 @@ fn examine_processes(scope: Scope, elf: Option<&GivenImage>) -> anyhow::Result<R
     Ok(process::doctor::examine(scope))
 }
 
-/// Opens the target or command; `status` will be set to the status of the command. May fork, so that no thread may
-/// run yet.
+/// Opens the target or command; `status` will be set to the exit status of the command. May fork, so no thread may run
+/// yet.
 ///
 /// # Errors
-/// Why it can't be recorded, or not as the plan has it.
+/// Says why the target can't be recorded, or not as the plan requires.
 pub fn open(
     wanted: &TargetRequest<'_>,
     plan: &Plan,
@@ -382,7 +382,7 @@ pub fn open(
     }
 }
 
-/// Opens the target to follow calls in it. May fork, so that no thread may run yet.
+/// Opens the target to follow calls in it. May fork, so no thread may run yet.
 pub fn trace(wanted: &TargetRequest<'_>, plan: &Plan) -> anyhow::Result<Box<dyn FollowCalls>> {
     let (backend, rest) = backend_of(wanted.target).context("there is no such target")?;
     let Some(breakpoints) = backend.breakpoints else {
@@ -500,7 +500,7 @@ mod tests {
             },
         ];
         for backend in BACKENDS {
-            // No process, socket or domain is called that.
+            // The name is made up, so no process, socket or domain has it.
             let target = format!("{}no such target", backend.prefix);
             let wanted = TargetRequest {
                 target: &target,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 static IS_QUIET: AtomicBool = AtomicBool::new(false);
 
-/// From now on, only errors and warnings are printed.
+/// Suppresses all messages but errors and warnings from now on.
 pub fn be_quiet() {
     IS_QUIET.store(true, Ordering::Relaxed);
 }
@@ -17,22 +17,22 @@ pub fn inform(message: std::fmt::Arguments<'_>) {
     }
 }
 
-/// Writes a message; a closed stderr is ignored. Messages quote guests, stubs and recordings: control characters are
-/// replaced.
+/// Writes a message, and ignores a closed stderr. Messages quote guests, stubs and recordings, so control characters
+/// are replaced.
 pub fn say(message: std::fmt::Arguments<'_>) {
     let text = printable_lines(&message.to_string());
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// `text`, which may have several lines and tabs, without control characters and commands for the runner of a build.
+/// `text`, which may have several lines and tabs, without control characters and commands for a build runner.
 pub fn printable_lines(text: &str) -> String {
     let steers = |letter| uprof::is_control_character(letter) && !matches!(letter, '\n' | '\t');
     let text = text.replace(steers, "\u{fffd}");
     uprof::log_commands::without_commands(&text).into_owned()
 }
 
-/// Wraps `text` at spaces to `columns`, with all lines but the first indented by `indent`; the first one begins there
-/// already. Every character counts as one column.
+/// Wraps `text` at spaces to `columns`, with all lines but the first indented by `indent`. The first line is already
+/// indented. Every character counts as one column.
 #[cfg(feature = "record")]
 pub fn in_columns(text: &str, indent: usize, columns: Option<usize>) -> String {
     let room = columns.map_or(usize::MAX, |columns| columns.saturating_sub(indent).max(20));
@@ -70,7 +70,7 @@ pub fn columns() -> Option<usize> {
     )
 }
 
-/// Lines of that terminal.
+/// Lines of the terminal on standard output.
 #[cfg(feature = "report")]
 pub fn rows() -> Option<usize> {
     let (_, height) = terminal_size::terminal_size_of(std::io::stdout())?;

@@ -15,7 +15,7 @@ const DEFAULT: &str = "top";
 pub struct SelectedView {
     /// The row.
     pub view: &'static View,
-    /// The function that it is about, or how many things it shows; empty for all.
+    /// The function that the view shows, or how many entries it has; empty for all.
     pub function: String,
     /// Its output file, if given.
     pub path: Option<PathBuf>,
@@ -41,7 +41,7 @@ impl SelectedView {
 pub struct SelectedViews(Vec<SelectedView>);
 
 impl SelectedViews {
-    /// These, or the default.
+    /// The selected views, or the default one.
     pub fn or_default(&self) -> Vec<SelectedView> {
         let default = VIEWS.iter().filter(|view| view.name == DEFAULT);
         if self.0.is_empty() {

@@ -1,6 +1,6 @@
 //! The guest's side of the agent: the memory that it provides once, and the function that its timer interrupt calls.
 //!
-//! Enters: interrupted registers. Leaves: records in rings (docs/agent-protocol.md, section 6.1). Must never block or
+//! Input: interrupted registers. Output: records in rings (docs/agent-protocol.md, section 6.1). Must never block or
 //! fault, and its time is bounded by the limits on frames and bytes.
 
 use crate::machine::cycles;
@@ -76,12 +76,12 @@ pub struct Registers {
     pub idle: u64,
 }
 
-/// Why an agent can't be made.
+/// The reason why an agent can't be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
     /// The guest has no vCPU, or more than [`MOST_VCPUS`].
     Vcpus,
-    /// The memory is too small: [`Agent::words`] says how much is needed.
+    /// The memory is too small; [`Agent::words`] returns the size needed.
     Memory,
     /// The clock has no frequency.
     Clock,
@@ -103,14 +103,14 @@ pub struct Agent<'m, M> {
 }
 
 impl<'m, M: Memory> Agent<'m, M> {
-    /// Memory needed for `vcpus` (words), if each ring holds `samples` samples of `frames` return addresses and
-    /// `stack_bytes`.
+    /// Memory needed for `vcpus` vCPUs, in words, if each ring holds `samples` samples of `frames` return addresses and
+    /// `stack_bytes` bytes.
     pub const fn words(vcpus: usize, samples: usize, frames: usize, stack_bytes: usize) -> usize {
         let ring = samples * (FIXED_WORDS + frames + stack_bytes.div_ceil(8));
         vcpus * (CONTROL_WORDS + ring.next_power_of_two())
     }
 
-    /// An agent with its rings in `memory`, which must be zeroed; stacks are read through `stacks`.
+    /// Makes an agent with its rings in `memory`, which must be zeroed; stacks are read through `stacks`.
     ///
     /// # Errors
     /// [`Refused`].
@@ -150,7 +150,8 @@ impl<'m, M: Memory> Agent<'m, M> {
     /// Takes a sample of `vcpu` if one is due, and returns whether it did. Called by that vCPU's timer interrupt; not
     /// reentrant.
     ///
-    /// Costs one load while no client is attached, else at most [`MOST_FRAMES`] steps and [`MOST_STACK_BYTES`] bytes.
+    /// Costs one load while no client is attached, otherwise at most [`MOST_FRAMES`] steps and [`MOST_STACK_BYTES`]
+    /// bytes.
     #[inline]
     pub fn sample(&self, vcpu: u32, registers: &Registers) -> bool {
         let epoch = self.epoch.load(Ordering::Acquire);
@@ -219,7 +220,7 @@ impl<'m, M: Memory> Agent<'m, M> {
         self.epoch.load(Ordering::Relaxed) & 1 == 1
     }
 
-    /// Attaches a session's client, if none is attached. The rings are its own until [`Agent::leave`].
+    /// Attaches a session's client, if none is attached. The session owns the rings until [`Agent::leave`].
     pub(crate) fn enter(&self) -> bool {
         !self.is_taken.swap(true, Ordering::Acquire)
     }
@@ -250,7 +251,7 @@ impl<'m, M: Memory> Agent<'m, M> {
 
     /// Stops sampling.
     pub(crate) fn stop(&self) {
-        // Only the session that entered comes here.
+        // Only the session that entered calls this.
         if self.is_sampling() {
             self.epoch.fetch_add(1, Ordering::Release);
         }

@@ -1,7 +1,7 @@
-//! The agent for guests in C, one in a guest: `include/uniprof_agent.h` says what each function takes. Built as a
-//! static library, with the feature `c`, for a target without a system.
+//! The agent for guests in C, one per guest. `include/uniprof_agent.h` documents the arguments of each function. Built
+//! as a static library, with the feature `c`, for a target without an operating system.
 //!
-//! Enters: pointers that the guest declares valid. Leaves: calls of the crate.
+//! Input: pointers that the guest declares valid. Output: calls of the crate.
 
 use crate::agent::{Agent, Guest, Refused, Registers};
 use crate::machine::{Stack, Stacks};
@@ -42,7 +42,7 @@ pub struct CStream {
 #[repr(C)]
 pub struct CSession([u64; 160]);
 
-/// The size in the header; tests/bare_metal/guest.c compares them.
+/// The sizes in the header; tests/bare_metal/guest.c compares them.
 const _: () = assert!(size_of::<CGuest>() == 96 && size_of::<CStream>() == 24);
 const _: () = assert!(size_of::<Session>() <= size_of::<CSession>());
 const _: () = assert!(align_of::<Session>() <= align_of::<CSession>());
@@ -103,7 +103,7 @@ impl Stream for CStream {
 /// `uniprof_agent_init` of the header.
 ///
 /// # Safety
-/// As the header says: called once, before the others; pointers stay valid, and nothing else uses the memory.
+/// As the header states: called once, before the others; pointers stay valid, and nothing else uses the memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn uniprof_agent_init(
     memory: *mut u64,
@@ -173,10 +173,10 @@ pub unsafe extern "C" fn uniprof_agent_sample(vcpu: u32, registers: *const Regis
 /// `uniprof_session_init` of the header.
 ///
 /// # Safety
-/// `session` points to room for one.
+/// `session` points to room for a session.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn uniprof_session_init(session: *mut CSession) {
-    // SAFETY: the caller's promise; sizes and alignment are checked above.
+    // SAFETY: the caller guarantees the room; sizes and alignment are checked above.
     unsafe { session.cast::<Session>().write(Session::new()) };
 }
 

@@ -2,10 +2,10 @@
 //!
 //! The guest provides memory once and calls two functions: [`Agent::sample`] from its timer interrupt, with the
 //! interrupted registers, and [`Session::serve`] from any thread that may read and write a byte stream. Until a client
-//! attaches nothing is sampled, and an interrupt costs one load; sampling ends when the client goes away.
+//! attaches, nothing is sampled, and an interrupt costs one load. Sampling ends when the client goes away.
 //!
-//! No allocation, no dependency, no floating point. The protocol is `docs/agent-protocol.md`, whose sections are cited
-//! here; this crate shares no code with the recorder.
+//! No allocation, no dependency, no floating point. docs/agent-protocol.md describes the protocol, and its sections are
+//! cited here. This crate shares no code with the recorder.
 //!
 //! ```
 //! use core::sync::atomic::AtomicU64;
@@ -49,8 +49,8 @@
 //! assert_eq!(session.serve(&agent, &mut Quiet), Step::Idle);
 //! ```
 //!
-//! `unsafe` is in `machine.rs` alone, which reads stacks and the processor's counter, and in `c.rs`, which guests in C
-//! call.
+//! `unsafe` is only in `machine.rs`, which reads stacks and the processor's counter, and in `c.rs`, whose functions
+//! guests in C call.
 
 #![cfg_attr(not(test), no_std)]
 #![deny(unsafe_op_in_unsafe_fn, unsafe_code)]

@@ -1,6 +1,6 @@
 //! Operations that need `unsafe`: reading a word of a stack, and the processor's counter.
 //!
-//! Enters: ranges that the guest declares readable. Leaves: words inside them. Must never read anything else.
+//! Input: ranges that the guest declares readable. Output: words inside them. Must never read anything else.
 
 use crate::walk::Memory;
 
@@ -14,16 +14,16 @@ pub struct Stack {
     pub end: u64,
 }
 
-/// Address ranges of stacks, mapped as long as the agent lives.
+/// Address ranges of stacks, which must stay mapped for the agent's lifetime.
 #[derive(Debug, Clone, Copy)]
 pub struct Stacks<'a>(&'a [Stack]);
 
 impl<'a> Stacks<'a> {
-    /// Reads from `ranges`, every byte of which is always readable.
+    /// Reads from `ranges`, whose bytes are always readable.
     ///
     /// # Safety
-    /// All of `ranges` must stay mapped and readable by every vCPU for as long as this lives. Their
-    /// contents may change during a read: a torn word is reported as read.
+    /// All of `ranges` must stay mapped and readable by every vCPU for the lifetime of this value. Their contents may
+    /// change during a read: a torn word is reported as read.
     pub const unsafe fn new(ranges: &'a [Stack]) -> Self {
         Stacks(ranges)
     }

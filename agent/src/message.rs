@@ -1,5 +1,5 @@
-//! Frames of the protocol (docs/agent-protocol.md, sections 2 and 3): messages of a client are found in an untrusted
-//! byte stream, and the agent's messages get their headers.
+//! Frames of the protocol (docs/agent-protocol.md, sections 2 and 3). Finds a client's messages in an untrusted byte
+//! stream, and writes the headers of the agent's messages.
 
 use crate::checksum::Checksum;
 
@@ -103,11 +103,11 @@ impl Input {
         self.count -= count;
     }
 
-    /// The next complete message. Bytes that begin none are discarded.
+    /// The next complete message. Bytes that don't begin a message are discarded.
     pub fn next(&mut self) -> Option<Asked> {
         loop {
             let here = &self.bytes[..self.count];
-            // The next place at which a message can begin.
+            // The next position at which a message can begin.
             let is_start = |&at: &usize| {
                 let rest = &here[at..];
                 rest[0] == MAGIC[0] && rest.get(1).is_none_or(|&second| second == MAGIC[1])

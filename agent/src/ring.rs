@@ -1,8 +1,8 @@
 //! A single-producer, single-consumer ring of 64-bit words per vCPU, in memory that the guest provides. The producer is
-//! that vCPU's timer interrupt, the consumer is the attached session.
+//! that vCPU's timer interrupt, and the consumer is the attached session.
 //!
-//! A record is a whole number of words; the low 16 bits of the first one hold that number. The producer never waits:
-//! records that don't fit are counted.
+//! A record is a whole number of words, and the low 16 bits of its first word hold that number. The producer never
+//! waits; records that don't fit are counted.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,7 +25,7 @@ pub(crate) struct Ring<'m> {
 }
 
 impl<'m> Ring<'m> {
-    /// A ring in `memory`, of which the largest power of two is used; `None` if it is too small.
+    /// A ring in `memory`, which uses the largest power of two of words; `None` if it is too small.
     pub fn over(memory: &'m [AtomicU64], least_words: usize) -> Option<Self> {
         let (control, words) = memory.split_at_checked(CONTROL_WORDS)?;
         let used = 1usize.checked_shl(words.len().checked_ilog2()?)?;
@@ -57,7 +57,7 @@ impl<'m> Ring<'m> {
         }
         let due = self.get(DUE);
         if now < due {
-            // The clock was set back: start over.
+            // The clock was set back, so start over.
             if due - now > period.saturating_mul(2) {
                 self.begin_period(now, period);
             }
@@ -102,7 +102,7 @@ impl<'m> Ring<'m> {
         }
         let length = self.peek(0) & 0xffff;
         if length == 0 || length > there {
-            // The memory was overwritten by someone else.
+            // Something else has overwritten the memory.
             self.forget_all();
             return None;
         }
@@ -128,7 +128,7 @@ impl<'m> Ring<'m> {
         self.set(TOLD, self.get(LOST));
     }
 
-    /// Consumer: records that didn't fit since the last call.
+    /// Consumer: the number of records that didn't fit since the last call.
     pub fn take_lost(&self) -> u64 {
         let lost = self.get(LOST);
         let new = lost.wrapping_sub(self.get(TOLD));
@@ -246,7 +246,7 @@ mod tests {
         let gaps: Vec<u64> = due.windows(2).map(|pair| pair[1] - pair[0]).collect();
         assert!(gaps.iter().all(|gap| (1..2100).contains(gap)));
         assert!(gaps.iter().any(|&gap| gap < 300) && gaps.iter().any(|&gap| gap > 1700));
-        // A period shorter than the timer's: a sample on each tick.
+        // The period is shorter than the timer's, so each tick has a sample.
         assert_eq!(
             (0..100).filter(|tick| ring.is_due(3, tick * 10, 3)).count(),
             99

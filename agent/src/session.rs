@@ -1,7 +1,7 @@
 //! The agent's side of a connection (docs/agent-protocol.md). Any thread that may do I/O drives it by calling
 //! [`Session::serve`] repeatedly.
 //!
-//! Enters: bytes from an untrusted client. Leaves: bytes. Never blocks: [`Stream`] is non-blocking.
+//! Input: bytes from an untrusted client. Output: bytes. Never blocks, as [`Stream`] is non-blocking.
 
 use crate::agent::{Agent, MOST_FRAMES, MOST_STACK_BYTES};
 use crate::checksum::Checksum;
@@ -12,7 +12,7 @@ use crate::walk::Memory;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gone;
 
-/// Bytes read or written; 0 if there is nothing to read, or no room, at the moment.
+/// Number of bytes read or written; 0 if there is nothing to read, or no room, at the moment.
 pub type Io = Result<usize, Gone>;
 
 /// A non-blocking byte stream.
@@ -30,10 +30,10 @@ pub trait Stream {
     fn write(&mut self, bytes: &[u8]) -> Io;
 }
 
-/// What the caller of [`Session::serve`] does next.
+/// The next action of the caller of [`Session::serve`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Call again soon: there was something to do.
+    /// Call again soon: there was work to do.
     Busy,
     /// Call again in some milliseconds, or when the stream is ready.
     Idle,
@@ -57,9 +57,9 @@ enum State {
     Waiting,
     /// A client has attached.
     Attached,
-    /// Sampling has stopped; samples taken before are still to be sent.
+    /// Sampling has stopped; earlier samples are still to be sent.
     Draining,
-    /// Another client is attached: this one is told so, then the session ends.
+    /// Another client is attached. This one is sent a refusal, then the session ends.
     Refused,
 }
 
@@ -76,7 +76,7 @@ pub struct Session {
     state: State,
     input: Input,
     output: [u8; OUTPUT_BYTES],
-    /// The part of the output still to be written.
+    /// Start of the part of the output that is still to be written.
     from: usize,
     to: usize,
     sending: Option<Sending>,
@@ -105,8 +105,8 @@ impl Session {
         }
     }
 
-    /// Reads, answers and writes as much as possible without blocking. A session that is dropped before
-    /// [`Step::Ended`] needs [`Session::end`], or the agent goes on sampling without a client.
+    /// Reads, answers and writes as much as possible without blocking. A session that is dropped before [`Step::Ended`]
+    /// needs [`Session::end`], or the agent continues to sample without a client.
     pub fn serve<M: Memory>(&mut self, agent: &Agent<'_, M>, stream: &mut impl Stream) -> Step {
         match self.pass(agent, stream) {
             Ok(step) => step,
@@ -117,7 +117,7 @@ impl Session {
         }
     }
 
-    /// Ends the session, and with it sampling for its client.
+    /// Ends the session, and with it the sampling for its client.
     pub fn end<M: Memory>(&mut self, agent: &Agent<'_, M>) {
         if matches!(self.state, State::Attached | State::Draining) {
             agent.leave();
@@ -181,7 +181,7 @@ impl Session {
                     self.put(message::BUSY, &[]);
                 }
             }
-            // On a line that can't be closed: the previous client is gone.
+            // On a line that can't be closed, this means that the previous client is gone.
             (State::Attached | State::Draining, Asked::Attach { nonce }) => {
                 agent.stop();
                 self.state = State::Attached;
@@ -243,7 +243,7 @@ impl Session {
         self.put_bytes(payload);
     }
 
-    /// Section 5.1.
+    /// Sends the hello (section 5.1).
     fn hello<M: Memory>(&mut self, agent: &Agent<'_, M>, nonce: u64) {
         let guest = &agent.guest;
         let arch = if cfg!(target_arch = "aarch64") { 1 } else { 0 };
@@ -283,7 +283,7 @@ impl Session {
         self.put(message::HELLO, &payload[..to]);
     }
 
-    /// Section 5.2.
+    /// Sends the state (section 5.2).
     fn tell_state(&mut self, sampling: u8, period_ns: u64, frames: u32, stack_bytes: u32) {
         let mut payload = [0; 24];
         payload[0] = sampling;
@@ -375,5 +375,5 @@ impl Session {
     }
 }
 
-/// The longest hello, with its header, is within the limit.
+/// Proves that the longest hello, with its header, is within the limit.
 const _: () = assert!(HEADER_BYTES + 112 + NAME_BYTES <= ANSWER_BYTES);

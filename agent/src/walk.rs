@@ -1,7 +1,7 @@
 //! Follows a chain of frame pointers through memory that the guest declares readable.
 //!
-//! Enters: a frame pointer. Leaves: return addresses, and why the chain ends. Values read are not trusted: depth is
-//! bounded, and addresses must rise, but for one step down from an interrupt's stack to a thread's.
+//! Input: a frame pointer. Output: return addresses, and why the chain ends. Values read are not trusted: depth is
+//! bounded, and addresses must rise, except for one step down from an interrupt's stack to a thread's.
 
 /// Memory that may be read in an interrupt.
 pub trait Memory {
@@ -9,7 +9,7 @@ pub trait Memory {
     fn word(&self, address: u64) -> Option<u64>;
 }
 
-/// Why a chain ends (docs/agent-protocol.md, section 6.1).
+/// The reason why a chain ends (docs/agent-protocol.md, section 6.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {
     Complete = 0,
@@ -19,8 +19,8 @@ pub(crate) enum Stop {
     BadPointer = 6,
 }
 
-/// Passes up to `most` return addresses of the chain at `frame_pointer` to `take`; `None` if `take` returned `false`,
-/// which ends the walk.
+/// Passes up to `most` return addresses of the chain at `frame_pointer` to `take`. Returns `None` if `take` returned
+/// `false`, which ends the walk.
 pub(crate) fn chain(
     memory: &impl Memory,
     frame_pointer: u64,
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_chain_may_lead_from_one_stack_to_a_lower_one() {
-        // The interrupt's stack lies above the thread's.
+        // The interrupt's stack is above the thread's.
         let words = [0, 0x300, BASE, 0x200];
         assert_eq!(
             walk(&words, BASE + 16, 64),

@@ -1,4 +1,4 @@
-//! A sound block, and what its payload holds (format-spec.md, sections 3 and 4).
+//! A sound block, and the contents of its payload (format-spec.md, sections 3 and 4).
 
 use crate::cold;
 use crate::cold::{
@@ -15,7 +15,7 @@ use crate::spans::SpanBlock;
 pub struct Block<'a> {
     /// Offset of the header in the file.
     pub offset: u64,
-    /// Number of the block type, which this version may not know.
+    /// Number of the block type, which may be unknown to this version.
     pub block_type: u16,
     /// Number of the block.
     pub sequence: u32,
@@ -31,16 +31,16 @@ pub struct Block<'a> {
     pub samples_before: u64,
     /// Bytes of the payload when decompressed.
     pub raw_bytes: u32,
-    /// Number of the codec, which this version may not know.
+    /// Number of the codec, which may be unknown to this version.
     pub codec: u8,
     pub(crate) encoding: u8,
     stored: std::borrow::Cow<'a, [u8]>,
 }
 
-/// What a block holds.
+/// The contents of a block.
 #[derive(Debug)]
 pub enum Payload {
-    /// What was recorded, where and how.
+    /// Facts about the recording: recorder, host, target and sampling.
     Metadata(Metadata),
     /// Samples.
     Samples(SampleBlock),
@@ -50,11 +50,11 @@ pub enum Payload {
     Modules(Vec<ModuleEvent>),
     /// Clock readings.
     Clocks(Vec<ClockPair>),
-    /// What was lost.
+    /// Samples that were lost.
     Losses(Vec<Loss>),
     /// Processor time that the kernel counted.
     Times(Vec<ProcessTime>),
-    /// Code of a guest, as its memory had it.
+    /// Code of a guest, copied from its memory.
     Code(Vec<Code>),
     /// Address spaces of a guest.
     Spaces(Vec<SpaceEvent>),
@@ -62,7 +62,7 @@ pub enum Payload {
     Spans(SpanBlock),
     /// One part of an image's tables.
     Image(ImagePart),
-    /// Why the recording ended.
+    /// The reason why the recording ended.
     End(End),
     /// An optional block of a type that this version does not know.
     Unknown(u16),
@@ -94,7 +94,7 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// All of the block but its payload, and how long that is.
+    /// The block without its payload, and the length of that in bytes.
     pub(crate) fn without_payload(&self) -> (Block<'static>, usize) {
         let bare = Block {
             stored: Vec::new().into(),
@@ -116,7 +116,7 @@ impl<'a> Block<'a> {
         (BlockHeader::BYTES + self.stored.len()) as u64
     }
 
-    /// The payload as it stands in the file.
+    /// The payload as it is stored in the file.
     pub fn stored(&self) -> &[u8] {
         &self.stored
     }
@@ -129,12 +129,12 @@ impl<'a> Block<'a> {
     /// Decompresses and decodes the payload. Rows of samples are decoded later, one by one.
     ///
     /// # Errors
-    /// What is wrong with the payload, with the place of the block.
+    /// A fault in the payload, with the position of the block.
     pub fn payload(&self) -> Result<Payload, DecodeError> {
         self.decode().map_err(|what| self.error(what))
     }
 
-    /// Where the block is, for messages.
+    /// The position of the block, for messages.
     pub fn place(&self) -> BlockPlace {
         BlockPlace {
             offset: self.offset,
@@ -143,7 +143,7 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// A fault found inside this block, with the place of the block.
+    /// A fault found inside this block, with the position of the block.
     pub fn error(&self, what: Fault) -> DecodeError {
         self.place().error(what)
     }
@@ -201,7 +201,7 @@ impl<'a> Block<'a> {
     }
 }
 
-/// The encoding byte that blocks of a type have in this version.
+/// The encoding byte of blocks of a type in this version.
 pub(crate) fn encoding_of(block_type: BlockType) -> u8 {
     match block_type {
         BlockType::Samples | BlockType::Spans | BlockType::Image => ENCODING_COLUMNS,

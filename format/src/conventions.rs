@@ -1,7 +1,7 @@
-//! What recorder and report must decide alike, and the format does not say: whether an image is a guest's and where
-//! ([`placement`]), which of several names wins ([`alias`]), how many samples were due ([`due`]), percentiles
-//! ([`durations`]), on which machine a recording was made ([`machine`]), and what no text may do to its reader
-//! ([`control_characters`], [`log_commands`]).
+//! Decisions on which recorder and report must agree, and which the format doesn't state: whether an image is a guest's
+//! and where ([`placement`]), which of several names is preferred ([`alias`]), how many samples were due ([`due`]),
+//! percentiles ([`durations`]), on which machine a recording was made ([`machine`]), and which texts could harm their
+//! reader ([`control_characters`], [`log_commands`]).
 
 pub mod placement;
 pub mod alias;

@@ -1,6 +1,6 @@
-//! Facts about processors that recorder and report share: numbers and names of registers, where an address may lead,
-//! signatures in return addresses, and which bytes before a return address are a call. Each processor has a file of
-//! its own; no other file of the workspace may state such a fact again.
+//! Facts about processors that recorder and report share: numbers and names of registers, valid addresses of code,
+//! signatures in return addresses, and the call before a return address. Each processor has a file of its own. No other
+//! file of the workspace may state such a fact again.
 
 pub mod aarch64;
 pub mod x86_64;
@@ -9,10 +9,10 @@ use crate::samples::Arch;
 
 /// First address of the upper half of the address space, which is the kernel's on all processors.
 pub const KERNEL_HALF: u64 = 1 << 63;
-/// Start of the last page. No code is there: small negative numbers look like addresses in it.
+/// Start of the last page. No code is there; small negative numbers look like addresses in it.
 pub const LAST_PAGE: u64 = u64::MAX - 0xfff;
 
-/// Bytes before a return address that its call may need.
+/// Number of bytes before a return address that a call may have.
 pub const CALL_BYTES: usize = x86_64::CALL_BYTES;
 
 /// Whether `address` is in the upper half, the kernel's.
@@ -42,7 +42,7 @@ pub enum Call {
 }
 
 impl Arch {
-    /// The name of register `number` (a DWARF number), or `None` where the format gives it none.
+    /// The name of register `number` (a DWARF number), or `None` if the format gives it none.
     pub fn register_name(self, number: u8) -> Option<&'static str> {
         match self {
             Arch::X86_64 => x86_64::register_name(number),
@@ -58,7 +58,7 @@ impl Arch {
         }
     }
 
-    /// Whether a call can return to `address`. Which of these addresses are code, only the image knows.
+    /// Whether a call can return to `address`. Only the image shows which of these addresses are code.
     pub fn can_be_code(self, address: u64) -> bool {
         let is_form = match self {
             Arch::X86_64 => x86_64::is_canonical(address),
@@ -76,8 +76,8 @@ impl Arch {
         }
     }
 
-    /// The call that `code`, the bytes before `return_address`, ends in. Where bytes can be the end of a direct call as
-    /// well as an indirect one, it is the latter, whose target nobody knows.
+    /// The call at the end of `code`, the bytes before `return_address`. If the bytes can be the end of a direct call
+    /// as well as of an indirect one, the result is the indirect one, whose target is unknown.
     pub fn call_before(self, return_address: u64, code: &[u8]) -> Option<Call> {
         match self {
             Arch::X86_64 => x86_64::call_before(return_address, code),

@@ -1,8 +1,8 @@
-//! Damaged stretches of a recording, and what was lost with them (format-spec.md, section 9).
+//! Damaged ranges of a recording, and the samples lost with them (format-spec.md, section 9).
 
 use std::fmt;
 
-/// A stretch of bytes that is not a sound block, or a place where blocks are missing.
+/// A range of bytes that is not a sound block, or a position at which blocks are missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Damage {
@@ -10,22 +10,22 @@ pub struct Damage {
     pub offset: u64,
     /// Bytes skipped.
     pub bytes: u64,
-    /// What was found there.
+    /// Kind of damage.
     pub kind: DamageKind,
-    /// Samples lost with it; `None` where the file ends before that is known.
+    /// Number of samples lost with it; `None` if the file ends before that is known.
     pub samples: Option<u64>,
-    /// Samples announced by sound headers in the stretch: a lower bound of those lost.
+    /// Samples announced by sound headers in the range: a lower bound of those lost.
     pub samples_at_least: u64,
     /// The time lost with it: from the end of the last sound sample block to the start of the next block.
     pub gap_ns: (Option<u64>, Option<u64>),
 }
 
-/// What damaged bytes look like.
+/// Kinds of damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DamageKind {
     /// The preamble's checksum or magic is wrong.
     Preamble,
-    /// No block header with the right checksum where one should be.
+    /// There is no block header with the right checksum where one should be.
     Header,
     /// A sound header, but the payload's checksum is wrong.
     Payload,
@@ -33,7 +33,7 @@ pub enum DamageKind {
     Truncated,
     /// Sequence numbers jump: whole blocks are missing.
     Missing,
-    /// A block that came before, or of another recording.
+    /// The block came before, or belongs to another recording.
     Repeated,
     /// The file ends well, but has no end record.
     Unfinished,
@@ -55,7 +55,7 @@ impl DamageKind {
 }
 
 impl Damage {
-    /// How long the recording may lack samples, in nanoseconds, where both ends are known.
+    /// How long the recording may lack samples, in nanoseconds, if both ends are known.
     pub fn gap_length_ns(&self) -> Option<u64> {
         match self.gap_ns {
             (Some(from_ns), Some(to_ns)) => to_ns.checked_sub(from_ns),

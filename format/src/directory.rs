@@ -44,7 +44,7 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Reads the directory of `payload`. A critical column that isn't known is an error.
+    /// Reads the directory of `payload`. An unknown critical column is an error.
     pub fn parse(payload: &[u8], is_known: impl Fn(u16) -> bool) -> Result<Self, Fault> {
         let mut cursor = Cursor::new(payload, "column directory");
         let count = cursor.varint_up_to(256, "at most 256 columns")?;
@@ -82,12 +82,12 @@ impl Directory {
         Ok(Directory { ranges })
     }
 
-    /// A cursor over a column; empty where the block does not have it.
+    /// A cursor over a column; empty if the block does not have it.
     pub fn column<'a>(&self, payload: &'a [u8], column: impl ColumnTag) -> Cursor<'a> {
         self.numbered(payload, column.number(), column.name())
     }
 
-    /// The same of the column with this number, which messages call `name`.
+    /// A cursor over the column with this number; messages call it `name`.
     pub fn numbered<'a>(&self, payload: &'a [u8], id: u16, name: &'static str) -> Cursor<'a> {
         Cursor::new(self.bytes(payload, id), name)
     }

@@ -1,13 +1,13 @@
-//! Errors in recordings, with their place.
+//! Errors in recordings, with their position.
 
 use crate::layout::{MAGIC, MAJOR};
 use std::fmt;
 
-/// Why a recording can't be opened at all.
+/// The reason why a recording can't be opened at all.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Nothing there.
+    /// The file is empty.
     #[error(
         "the recording is empty (0 bytes): the recorder stopped before it wrote anything; \
          record again"
@@ -19,7 +19,7 @@ pub enum OpenError {
          saved from it; record or copy it again"
     )]
     TooShort {
-        /// Bytes that there are.
+        /// Number of bytes in the file.
         bytes: usize,
     },
     /// Neither the magic nor any block was found.
@@ -41,10 +41,10 @@ pub enum OpenError {
          or was cut right after its start; record or copy it again"
     )]
     NothingSound {
-        /// Bytes that there are.
+        /// Number of bytes in the file.
         bytes: u64,
     },
-    /// From a newer program.
+    /// The file is from a newer program.
     #[error(
         "the recording has format version {major}.{minor}, this program reads {MAJOR}.x: \
          use a newer uniprof"
@@ -60,7 +60,7 @@ pub enum OpenError {
     Read(String),
 }
 
-/// Which block of a recording.
+/// The position of a block in a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockPlace {
     /// Offset of the block in the file.
@@ -89,41 +89,41 @@ impl fmt::Display for BlockPlace {
     }
 }
 
-/// Why a payload can't be decoded, with the place.
+/// A parse error in a payload, with its position.
 #[derive(Debug, thiserror::Error, PartialEq, Eq, Clone)]
 #[error("{place}: {what}")]
 #[non_exhaustive]
 pub struct DecodeError {
-    /// The block that it is in.
+    /// The block with the error.
     pub place: BlockPlace,
-    /// What is wrong.
+    /// The error.
     pub what: Fault,
 }
 
-/// What is wrong inside a payload.
+/// A parse error inside a payload.
 #[derive(Debug, thiserror::Error, PartialEq, Eq, Clone)]
 #[non_exhaustive]
 pub enum Fault {
     /// A column or record ends too early.
     #[error("{0} ends too early")]
     Short(&'static str),
-    /// A text is something else.
+    /// A text is not valid.
     #[error("a text is not UTF-8")]
     Text,
     /// A value is outside what the specification allows.
     #[error("{what} is {value}, which is not allowed ({rule})")]
     Range {
-        /// Which value.
+        /// Name of the value.
         what: &'static str,
-        /// What was found.
+        /// The value found.
         value: u64,
-        /// What would be right.
+        /// The rule that it breaks.
         rule: &'static str,
     },
-    /// A critical column or codec that this version does not know.
+    /// A critical column or codec that is unknown to this version.
     #[error("{what} number {number} is not known to this version: use a newer uniprof")]
     Unknown {
-        /// What the number identifies.
+        /// The object that the number identifies.
         what: &'static str,
         /// Its number.
         number: u64,
@@ -134,14 +134,14 @@ pub enum Fault {
     /// bincode refused.
     #[error("record: {0}")]
     Record(String),
-    /// In a section of an image (format-spec.md, section 7).
+    /// An error in a section of an image (format-spec.md, section 7).
     #[error("section {section}, byte {at}: {what}")]
     Section {
         /// Name of the section.
         section: &'static str,
         /// Byte of the section at which the wrong value begins.
         at: usize,
-        /// What is wrong with it.
+        /// The error.
         what: Box<Fault>,
     },
 }
@@ -152,7 +152,7 @@ impl Fault {
         Fault::Unknown { what, number }
     }
 
-    /// Refuses more of something than a block may have; `rule` says how many that is.
+    /// Refuses a number that exceeds the limit of a block, which `rule` states.
     pub(crate) fn if_above(
         most: usize,
         what: &'static str,

@@ -1,7 +1,7 @@
 //! Tables of an image that travel with a recording (format-spec.md, section 7), one module a section.
 //!
-//! An image is stored in parts of one block each, so that none exceeds the limit of a block. Each part names its
-//! image and decodes alone; a damaged one costs only its own entries. Symbols are decoded with the part, the other
+//! An image is stored in parts of one block each, so that none exceeds the limit of a block. Each part names its image
+//! and is decoded alone; a damaged one costs only its own entries. Symbols are decoded with the part, the other
 //! sections on demand.
 
 mod section;
@@ -26,23 +26,23 @@ use crate::varint::{self, Cursor};
 use section::SectionReader;
 use symbols::Symbols;
 
-/// Most sections of a part, identity and symbols aside.
+/// Most sections of a part, not counting identity and symbols.
 const MOST_OTHERS: usize = 64;
 
 /// One part of an image's tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImagePart {
-    /// Which image it belongs to.
+    /// The image that it belongs to.
     pub identity: ImageIdentity,
     symbols: Symbols,
     /// The other sections: tag and bytes.
     others: Vec<(u64, Vec<u8>)>,
 }
 
-/// A section of a part beside identity and symbols.
+/// A section of a part, other than identity and symbols.
 #[derive(Debug, Clone)]
 pub enum Section<'a> {
-    /// Where the parts of the image's file are loaded.
+    /// Load addresses of the parts of the image's file.
     Segments(Entries<'a, Segment>),
     /// Functions, files and lines.
     Lines(Lines<'a>),
@@ -72,7 +72,7 @@ impl ImagePart {
         self.symbols.push(symbol)
     }
 
-    /// The other sections that this version knows, in the order of the file.
+    /// The other sections that are known to this version, in the order of the file.
     pub fn sections(&self) -> impl Iterator<Item = Result<Section<'_>, Fault>> {
         self.others.iter().filter_map(|(tag, bytes)| {
             let section = known(*tag)?;
@@ -93,7 +93,7 @@ impl ImagePart {
             .filter_map(|section| section.and_then(|section| section.check()).err())
     }
 
-    /// Sets where the parts of the image's file are loaded.
+    /// Sets the load addresses of the parts of the image's file.
     pub fn set_segments(&mut self, segments: impl ExactSizeIterator<Item = Segment>) {
         self.set(ImageSection::Segments, segments.len() == 0, |out| {
             varint::put(out, segments.len() as u64);
@@ -101,8 +101,8 @@ impl ImagePart {
         });
     }
 
-    /// Sets the functions, files and lines at ascending addresses; functions and files are numbers of `texts`, from
-    /// 1.
+    /// Sets the functions, files and lines at ascending addresses. Functions and files are numbers of `texts`, counted
+    /// from 1.
     pub fn set_lines<'r>(
         &mut self,
         texts: &[impl AsRef<str>],
@@ -113,7 +113,7 @@ impl ImagePart {
         });
     }
 
-    /// Sets the unwind rules: ascending `rows` say where each rule of `set` holds, and `returns` are the return
+    /// Sets the unwind rules. Ascending `rows` show where each rule of `set` holds, and `returns` are the return
     /// addresses, if known. Rules that no row refers to are left out.
     pub fn set_rules(
         &mut self,
@@ -194,10 +194,10 @@ impl ImagePart {
 }
 
 impl Section<'_> {
-    /// Decodes all of it and keeps nothing.
+    /// Decodes all sections and keeps nothing.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The first fault.
     pub fn check(&self) -> Result<(), Fault> {
         fn all<T>(mut entries: impl Iterator<Item = Result<T, Fault>>) -> Result<(), Fault> {
             entries.try_for_each(|entry| entry.map(drop))

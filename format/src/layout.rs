@@ -1,19 +1,19 @@
 //! Fixed layouts, tags and limits of the file (format-spec.md, sections 2 and 3).
 //!
-//! Enters: bytes. Leaves: typed views of them. Never allocates.
+//! Input: bytes. Output: typed views of them. Never allocates.
 
 use crate::tags::tags;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// First bytes of a recording. The high bit and the line ends show a transfer in text mode.
+/// First bytes of a recording. The high bit and the line ends reveal a transfer in text mode.
 pub const MAGIC: [u8; 8] = *b"\x89UPROF\r\n";
-/// First bytes of a block header; what a reader searches for after damage.
+/// First bytes of a block header; a reader searches for them after damage.
 pub const SYNC: [u8; 8] = *b"\xF5uBLK\x1A\r\n";
 
-/// A reader refuses a file whose major version is not this.
+/// Major version; a reader refuses a file with another one.
 pub const MAJOR: u16 = 1;
-/// Counts additions that an older reader may ignore.
+/// Minor version: counts additions that an older reader may ignore.
 pub const MINOR: u16 = 2;
 
 /// Most bytes that a block's payload may take, as stored and decompressed.
@@ -28,7 +28,8 @@ pub const MAX_NODES: usize = 1 << 18;
 pub const MAX_FRAMES: usize = 1024;
 /// Most raw stack bytes in one sample.
 pub const MAX_STACK_BYTES: usize = 256 << 10;
-/// Most raw stack bytes in all samples of a block, expanded: bounds the work that a few bytes of repeats can cause.
+/// Most raw stack bytes in all samples of a block, expanded. This bounds the work that a few bytes of repeats can
+/// cause.
 pub const MAX_BLOCK_STACK_BYTES: usize = 64 << 20;
 /// Most bytes of a decompressed payload of cold records.
 pub const MAX_RECORDS_BYTES: usize = 1 << 20;
@@ -44,7 +45,7 @@ pub const ENCODING_COLUMNS: u8 = 0;
 /// Encoding byte of blocks that are cold records in bincode 2, standard configuration.
 pub const ENCODING_RECORDS: u8 = 1;
 
-/// A reader that doesn't know the block must refuse the file, as the meaning of other blocks depends on it.
+/// Flag: a reader that doesn't know the block must refuse the file, as the meaning of other blocks depends on it.
 pub const FLAG_CRITICAL: u16 = 1;
 
 /// Start of a recording (format-spec.md, section 2).
@@ -100,7 +101,7 @@ pub struct BlockHeader {
     pub flags: U16,
     /// A [`Codec`] number: how the payload is compressed.
     pub codec: u8,
-    /// How the decompressed payload is encoded; its meaning belongs to the block type.
+    /// Encoding of the decompressed payload; its meaning depends on the block type.
     pub encoding: u8,
     /// Zero.
     pub reserved: U16,
@@ -112,7 +113,7 @@ pub struct BlockHeader {
     pub first_ns: U64,
     /// Latest time inside.
     pub last_ns: U64,
-    /// Samples in all blocks before this one; a jump is what a gap lost.
+    /// Samples in all blocks before this one; a jump shows how many a gap lost.
     pub samples_before: U64,
     /// Samples in this block.
     pub samples: U32,
@@ -150,9 +151,9 @@ const _: () = assert!(Preamble::BYTES == 32);
 const _: () = assert!(BlockHeader::BYTES == 64);
 
 tags! {
-    /// What a block holds (format-spec.md, section 4).
+    /// Contents of a block (format-spec.md, section 4).
     BlockType: u16 {
-        /// What was recorded, where and how; the first block.
+        /// Facts about the recording; the first block.
         Metadata = 1 "metadata",
         /// Samples with their own stack table.
         Samples = 2 "samples",
@@ -170,7 +171,7 @@ tags! {
         End = 9 "end",
         /// Processor time that the kernel counted, by process.
         Times = 11 "times",
-        /// Code of a guest, as its memory had it.
+        /// Code of a guest, copied from its memory.
         Code = 12 "code",
         /// Address spaces of a guest: page-table roots and their names.
         Spaces = 13 "spaces",
@@ -180,9 +181,9 @@ tags! {
 }
 
 tags! {
-    /// How a payload is compressed.
+    /// Compression of a payload.
     Codec: u8 {
-        /// Stored as it is.
+        /// Not compressed.
         Plain = 0 "plain",
         /// One zstd frame.
         Zstd = 1 "zstd",
@@ -192,17 +193,17 @@ tags! {
 tags! {
     /// Sections of one part of an image (format-spec.md, section 7).
     ImageSection: u16 {
-        /// Which image it is.
+        /// The image's identity.
         Identity = 1 "identity",
         /// Some of its symbols.
         Symbols = 2 "symbols",
-        /// Where its parts are loaded.
+        /// Load addresses of its parts.
         Segments = 3 "segments",
         /// Functions, files and lines at some of its addresses.
         Lines = 4 "lines",
         /// Unwind rules of some of its code.
         Rules = 5 "rules",
-        /// All of it, where it is no file that could be found later.
+        /// The whole image, if it is not a file that could be found later.
         File = 6 "file",
     }
 }

@@ -1,8 +1,8 @@
 //! Reads and writes `.uprof` recordings: compressed, timestamped per-vCPU stack samples.
 //!
-//! The byte layout is stated in `format-spec.md` at the top of the repository and nowhere else; this
-//! package follows it and cites its sections. It makes no system call beyond [`std::io::Read`] and
-//! [`std::io::Write`], so that recordings can be handled on any machine.
+//! The byte layout is stated only in `format-spec.md` at the top of the repository; this package follows it and cites
+//! its sections. It makes no system call beyond [`std::io::Read`] and [`std::io::Write`], so recordings can be handled
+//! on any machine.
 //!
 //! - To write: [`Writer`].
 //! - To read a whole file in memory: [`SliceReader`]; from a pipe: [`StreamReader`]. Both yield
@@ -43,10 +43,10 @@
 //!
 //! `examples/count.rs` reads a recording of any length, from a file or a pipe.
 //!
-//! Inside, a folder is a section of the page: `samples/` is 5, `cold/` is 6, `image/` is 7, `spans/` is 15.
-//! Headers and tags (2 to 4) are in `layout`, `block` and `writer`, damage and recovery (9) in `scanner`, `damage`
-//! and `recover`. No part of the format are facts about processors ([`cpu`]) and what recorder and report must decide
-//! alike (`conventions/`).
+//! A folder corresponds to a section of the specification: `samples/` is 5, `cold/` is 6, `image/` is 7, `spans/` is
+//! 15. Headers and tags (2 to 4) are in `layout`, `block` and `writer`, damage and recovery (9) in `scanner`,
+//! `damage` and `recover`. Two parts are not of the format: facts about processors ([`cpu`]), and decisions on which
+//! recorder and report must agree (`conventions/`).
 //!
 //! Decoding never panics and never allocates more than the limits in [`layout`] allow, whatever the bytes are.
 

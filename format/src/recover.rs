@@ -13,7 +13,7 @@ use crate::spans::SpanBlock;
 use crate::writer::Writer;
 use std::io::{self, Write};
 
-/// What a recovery found.
+/// The result of a recovery.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Recovered {
@@ -21,7 +21,7 @@ pub struct Recovered {
     pub blocks: u64,
     /// Samples in them.
     pub samples: u64,
-    /// Each damage, in file order.
+    /// Damages, in file order.
     pub damages: Vec<Damage>,
     /// Further damages, beyond those listed.
     pub more_damages: u64,
@@ -29,9 +29,9 @@ pub struct Recovered {
     pub undecodable: Vec<DecodeError>,
     /// Bytes that were skipped.
     pub skipped_bytes: u64,
-    /// Samples known to be lost; where a damage has no number, more may be.
+    /// Samples known to be lost. If a damage has no number, more may be lost.
     pub lost_samples: u64,
-    /// How the recording ended, if its end record was sound.
+    /// The end record, if it was sound.
     pub end: Option<End>,
     /// Whether the metadata was sound.
     pub has_metadata: bool,
@@ -40,7 +40,7 @@ pub struct Recovered {
 /// Most damages that are listed one by one.
 const LISTED_DAMAGES: usize = 1024;
 impl Recovered {
-    /// Whether nothing was wrong with the recording.
+    /// Whether the recording was sound.
     pub fn is_whole(&self) -> bool {
         self.damages.is_empty() && self.undecodable.is_empty()
     }
@@ -105,11 +105,11 @@ impl Recovered {
     }
 }
 
-/// Writes the sound blocks among `items` to `out` as a new recording with the identity `uuid`, and records what was
-/// lost. Returns the output.
+/// Writes the sound blocks among `items` to `out` as a new recording with the identity `uuid`, and records the losses.
+/// Returns the output.
 ///
 /// # Errors
-/// What reading or writing returns.
+/// Those of reading or writing.
 pub fn recover<'a, W: Write>(
     items: impl IntoIterator<Item = io::Result<Item<'a>>>,
     out: W,
@@ -143,7 +143,7 @@ pub fn recover<'a, W: Write>(
             _ => {}
         }
         match decode(&block) {
-            // Unknown numbers are of a newer version, which may be able to read the block.
+            // Unknown numbers are from a newer version, which may be able to read the block.
             (_, None | Some(Fault::Unknown { .. })) => writer.copy(&block)?,
             (samples, Some(fault)) => {
                 losses.push(recovered.undecodable(&block, fault, samples));
@@ -163,7 +163,7 @@ pub fn recover<'a, W: Write>(
     Ok((out, recovered))
 }
 
-/// Decodes all of a block's payload: how many samples it has, up to the first fault.
+/// Decodes all of a block's payload. Returns the number of samples up to the first fault, and the fault.
 fn decode(block: &Block<'_>) -> (u32, Option<Fault>) {
     let mut samples = 0;
     let mut read = || match block.payload().map_err(|error| error.what)? {
@@ -185,7 +185,7 @@ fn decode(block: &Block<'_>) -> (u32, Option<Fault>) {
     (samples, fault)
 }
 
-/// Writes the rows of a block that can be decoded; its header has their number already, and readers ignore what stands
+/// Writes the rows of a block that can be decoded. Its header states their number already, and readers ignore bytes
 /// behind them.
 fn write_decodable<W: Write>(writer: &mut Writer<W>, block: &Block<'_>) -> io::Result<()> {
     match block.known_type() {
@@ -207,7 +207,7 @@ fn rewrite_spans<W: Write>(writer: &mut Writer<W>, block: &SpanBlock) -> io::Res
     writer.flush()
 }
 
-/// Replaces damaged metadata.
+/// The metadata that replace damaged ones.
 fn lost_metadata() -> Metadata {
     let note = "the metadata of the recording was damaged; what it said is not known";
     Metadata {

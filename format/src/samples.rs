@@ -1,5 +1,5 @@
-//! Sample blocks (format-spec.md, section 5). A [`Sample`] is what a recorder has, a [`Row`] what a reader gets;
-//! between them is a block, which `writer` gathers and `reader` takes apart, each column or table by a module for both:
+//! Sample blocks (format-spec.md, section 5). A recorder has a [`Sample`], a reader gets a [`Row`]. Between them is a
+//! block, which `writer` gathers and `reader` decodes. Each column or table has a module for both:
 //!
 //! - 5.1: `details` (the table of columns), `numbers`, `task_table`, `detail_columns`, and `crate::directory`
 //! - 5.2: `trie`, with `successors` and `child_index`

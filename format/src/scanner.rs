@@ -1,7 +1,7 @@
 //! Walks over the bytes of a recording, block by block (format-spec.md, section 9).
 //!
-//! Input: bytes, all at once or in pieces. Output: sound blocks in order, and each stretch of bytes between them
-//! once, with what was lost. The output doesn't depend on the pieces.
+//! Input: bytes, all at once or in pieces. Output: sound blocks in order, and each range of bytes between them once,
+//! with the samples lost there. The output doesn't depend on the pieces.
 
 use crate::block::Block;
 use crate::damage::{Damage, DamageKind};
@@ -12,7 +12,7 @@ use crate::layout::{
 };
 use zerocopy::FromBytes;
 
-/// One thing found in a recording.
+/// An item of a recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item<'a> {
     /// A block whose header and payload have the right checksums.
@@ -22,7 +22,7 @@ pub enum Item<'a> {
 }
 
 impl Item<'_> {
-    /// The bytes that it takes in the file.
+    /// Its size in the file, in bytes.
     pub fn file_bytes(&self) -> u64 {
         match self {
             Item::Block(block) => block.file_bytes(),
@@ -31,7 +31,7 @@ impl Item<'_> {
     }
 }
 
-/// So many bytes of payloads with wrong checksums are searched for blocks. After that the lengths in headers are
+/// Number of bytes of payloads with wrong checksums that are searched for blocks. After that the lengths in headers are
 /// trusted, since nested headers could make a reader checksum the same bytes over and over.
 const RECHECK_BYTES: u64 = 256 << 20;
 
@@ -70,11 +70,11 @@ pub(crate) fn check_preamble(bytes: &[u8]) -> Result<Option<Preamble>, OpenError
 /// The result of [`parse_block`].
 pub(crate) enum Parsed<'a> {
     Block(BlockHeader, &'a [u8]),
-    /// Too few bytes for a header, which they may be the start of.
+    /// There are too few bytes for a header, but they may be the start of one.
     ShortHeader,
-    /// A sound header, and fewer bytes than it asks for.
+    /// The header is sound, and the payload is incomplete.
     ShortPayload(BlockHeader),
-    /// A sound header, and a payload with a wrong checksum.
+    /// The header is sound, and the payload's checksum is wrong.
     BadPayload(BlockHeader),
     BadHeader,
 }
@@ -109,12 +109,12 @@ pub(crate) fn parse_block(bytes: &[u8]) -> Parsed<'_> {
     }
 }
 
-/// The position in the file and what is expected there.
+/// The position in the file and the expected contents there.
 #[derive(Debug, Clone)]
 pub(crate) struct Scanner {
     /// Offset in the file of the next byte to scan.
     at: u64,
-    /// The current stretch of damage.
+    /// The current range of damage.
     open: Option<Stretch>,
     /// Sequence number of the next block.
     sequence: u32,
@@ -136,7 +136,7 @@ struct Stretch {
 
 pub(crate) enum Step<'a> {
     Item(Item<'a>),
-    /// So many bytes from the scanner's position on are needed.
+    /// Requests this many bytes from the scanner's position on.
     NeedMore(usize),
     End,
 }
@@ -154,7 +154,7 @@ impl Scanner {
             ended: false,
         };
         if start == 0 {
-            // Without a sound preamble the bytes before the first block are one damage.
+            // Without a sound preamble, the bytes before the first block are one damage.
             scanner.open_stretch(DamageKind::Preamble, 0);
         }
         scanner
@@ -170,8 +170,7 @@ impl Scanner {
         self.found
     }
 
-    /// The next item in `window`, whose first byte is at offset `base` of the file. `last`: nothing follows the
-    /// window.
+    /// The next item in `window`, whose first byte is at offset `base` of the file. `last`: nothing follows the window.
     pub fn step<'a>(&mut self, window: &'a [u8], base: u64, last: bool) -> Step<'a> {
         loop {
             let place = usize::try_from(self.at - base).unwrap_or(usize::MAX);
@@ -202,10 +201,11 @@ impl Scanner {
         }
     }
 
-    /// A sound block, or first the damage before it; `None` for a block to be skipped.
+    /// A sound block, or first the damage before it; `None` for a block to skip.
     fn block<'a>(&mut self, header: BlockHeader, stored: &'a [u8]) -> Option<Item<'a>> {
         let bytes = (BlockHeader::BYTES + stored.len()) as u64;
         self.found = true;
+        // The samples of a repeated block must not be counted twice.
         if header.sequence.get() < self.sequence {
             self.open_stretch(DamageKind::Repeated, 0);
             self.at += bytes;
@@ -216,7 +216,7 @@ impl Scanner {
         }
         if let Some(mut stretch) = self.open.take() {
             if stretch.kind == DamageKind::Truncated {
-                // The file continues, so that these bytes were not the payload.
+                // The file continues, so these bytes were not the payload.
                 stretch.kind = DamageKind::Payload;
             }
             let lost = header
@@ -243,7 +243,7 @@ impl Scanner {
         Some(Item::Block(block))
     }
 
-    /// The end of the file; what is missing there is reported once.
+    /// Handles the end of the file; reports once what is missing there.
     fn end<'a>(&mut self) -> Step<'a> {
         let whole = std::mem::replace(&mut self.ended, true);
         if !whole && self.open.is_none() && self.found {
@@ -251,6 +251,7 @@ impl Scanner {
         }
         match self.open.take() {
             Some(stretch) => {
+                // After an end record nothing can be lost; without one the number is unknown.
                 let lost = whole.then_some(0);
                 Step::Item(Item::Damage(self.damage(stretch, lost, None)))
             }
@@ -271,6 +272,7 @@ impl Scanner {
 
     fn bad_payload(&mut self, rest: &[u8], header: &BlockHeader) {
         let stored_bytes = u64::from(header.stored_bytes.get());
+        // A payload that was cut short may be followed by sound blocks, so its bytes are searched.
         if self.rechecked_bytes < RECHECK_BYTES {
             self.rechecked_bytes += stored_bytes;
             return self.skip(rest, DamageKind::Payload, header.samples.get());
@@ -279,13 +281,13 @@ impl Scanner {
         self.at += BlockHeader::BYTES as u64 + stored_bytes;
     }
 
-    /// Skips to the next place where a block may begin.
+    /// Skips to the next position where a block may begin.
     fn skip(&mut self, rest: &[u8], kind: DamageKind, samples: u32) {
         self.open_stretch(kind, samples);
         self.at += distance_to_sync(rest) as u64;
     }
 
-    /// Begins a stretch of damage, or adds to the current one.
+    /// Begins a range of damage, or extends the current one.
     fn open_stretch(&mut self, kind: DamageKind, samples: u32) {
         let stretch = self.open.get_or_insert(Stretch {
             offset: self.at,
@@ -297,7 +299,7 @@ impl Scanner {
     }
 }
 
-/// Bytes to the next place, after the first byte, where a block may begin.
+/// Distance in bytes to the next position, after the first byte, where a block may begin.
 fn distance_to_sync(bytes: &[u8]) -> usize {
     let mut at = 1;
     while let Some(tail) = bytes.get(at..) {

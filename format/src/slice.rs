@@ -16,7 +16,7 @@ impl<'a> SliceReader<'a> {
     /// Opens a recording.
     ///
     /// # Errors
-    /// Why there is nothing to read. A damaged preamble followed by sound blocks is not an error but the first
+    /// Says why there is nothing to read. A damaged preamble followed by sound blocks is not an error but the first
     /// [`Item::Damage`].
     pub fn open(bytes: &'a [u8]) -> Result<Self, OpenError> {
         let preamble = check_preamble(bytes)?;
@@ -32,18 +32,18 @@ impl<'a> SliceReader<'a> {
         }
     }
 
-    /// Identity of the recording; `None` where the preamble is damaged.
+    /// Identity of the recording; `None` if the preamble is damaged.
     pub fn uuid(&self) -> Option<[u8; 16]> {
         self.preamble.map(|preamble| preamble.uuid)
     }
 
-    /// Major and minor version of the format; `None` where the preamble is damaged.
+    /// Major and minor version of the format; `None` if the preamble is damaged.
     pub fn version(&self) -> Option<(u16, u16)> {
         let version = |preamble: Preamble| (preamble.major.get(), preamble.minor.get());
         self.preamble.map(version)
     }
 
-    /// All blocks and damages, in file order. Payload checksums are verified on the way.
+    /// All blocks and damages, in file order. Payload checksums are verified in the process.
     pub fn blocks(&self) -> Blocks<'a> {
         let start = self.preamble.map_or(0, |_| Preamble::BYTES);
         Blocks {

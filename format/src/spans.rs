@@ -1,5 +1,5 @@
-//! Span blocks (format-spec.md, section 15): calls of a trace, as columns. `writer` gathers [`Span`]s, `reader` takes
-//! them apart again.
+//! Span blocks (format-spec.md, section 15): calls of a trace, as columns. `writer` gathers [`Span`]s, `reader` decodes
+//! them.
 
 mod span;
 mod writer;

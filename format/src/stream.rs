@@ -7,7 +7,7 @@ use crate::scanner::{Item, Scanner, Step, check_preamble};
 use std::io::{self, ErrorKind, Read};
 
 const PIECE_BYTES: usize = 64 << 10;
-/// Without a sound preamble, so many bytes are searched for a block; a pipe of other data may never end.
+/// Number of bytes that are searched for a block without a sound preamble, since a pipe of other data may never end.
 const SEARCH_BYTES: u64 = 64 << 20;
 
 /// Reads blocks as they come.
@@ -69,12 +69,12 @@ impl<R: Read> StreamReader<R> {
         self.preamble.is_none() && self.scanner.offset() > SEARCH_BYTES
     }
 
-    /// Identity of the recording; `None` where the preamble is damaged.
+    /// Identity of the recording; `None` if the preamble is damaged.
     pub fn uuid(&self) -> Option<[u8; 16]> {
         self.preamble.map(|preamble| preamble.uuid)
     }
 
-    /// Major and minor version of the format; `None` where the preamble is damaged.
+    /// Major and minor version of the format; `None` if the preamble is damaged.
     pub fn version(&self) -> Option<(u16, u16)> {
         let version = |preamble: Preamble| (preamble.major.get(), preamble.minor.get());
         self.preamble.map(version)
@@ -83,7 +83,7 @@ impl<R: Read> StreamReader<R> {
     /// The next block or damage; `None` at the end of the stream.
     ///
     /// # Errors
-    /// What the input returns.
+    /// Those of the input.
     pub fn next_item(&mut self) -> io::Result<Option<Item<'static>>> {
         if let Some(item) = self.first.take() {
             return Ok(Some(item));
@@ -97,7 +97,7 @@ impl<R: Read> StreamReader<R> {
         }
     }
 
-    /// One step of the scanner, or one read that it needs.
+    /// Makes one step of the scanner, or one read that it needs.
     fn advance(&mut self) -> io::Result<Advance> {
         let needed = match self.scanner.step(&self.window, self.base, self.ended) {
             Step::Item(Item::Block(block)) => {
@@ -113,8 +113,8 @@ impl<R: Read> StreamReader<R> {
         Ok(Advance::Read)
     }
 
-    /// Moves the payload of a scanned block out of the window. A large one takes over the window's memory, so that it
-    /// is never in memory twice.
+    /// Moves the payload of a scanned block out of the window. A large one takes the window's memory, so that it is
+    /// never in memory twice.
     fn take(&mut self, block: Block<'static>, stored_bytes: usize) -> Block<'static> {
         let passed = usize::try_from(self.scanner.offset() - self.base).unwrap_or(usize::MAX);
         let end = passed.min(self.window.len());
@@ -137,8 +137,8 @@ impl<R: Read> StreamReader<R> {
         self.base += passed as u64;
     }
 
-    /// Reads until the window has `needed` bytes or the stream ends. Memory grows with the bytes received, not with
-    /// what a header claims. No more than `needed` is requested: further bytes may take a second to arrive.
+    /// Reads until the window has `needed` bytes or the stream ends. Memory grows with the bytes received, not with the
+    /// length in a header. No more than `needed` is requested, as further bytes may take a second to arrive.
     fn fill(&mut self, needed: usize) -> io::Result<()> {
         while self.window.len() < needed && !self.ended {
             let have = self.window.len();

@@ -1,6 +1,6 @@
 //! Variable-length integers (format-spec.md, section 1): LEB128, and zigzag for signed differences.
 //!
-//! Encode and decode stand side by side; decoding is total.
+//! Encoding and decoding are side by side; decoding is total.
 
 use crate::error::Fault;
 
@@ -14,17 +14,17 @@ pub fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Appends the difference `to - from`, wrapping, so that small steps either way are short.
+/// Appends the difference `to - from`, wrapping, so that small steps in either direction are short.
 #[inline]
 pub fn put_delta(out: &mut Vec<u8>, from: u64, to: u64) {
     put(out, zigzag(from, to));
 }
 
-/// Words whose zigzag difference is longer than two bytes are stored as they are: pointers recur, which a compressor
-/// can use.
+/// Greatest zigzag difference that is stored as such. A word whose difference takes more than two bytes is stored
+/// itself: pointers recur, and a compressor can use that.
 const MOST_ZIGZAG: u64 = (1 << 14) - 2;
 
-/// Appends a word: the difference from `from` if that is small, else the word itself.
+/// Appends a word: the difference from `from` if that is small, otherwise the word itself.
 #[inline]
 pub fn put_word(out: &mut Vec<u8>, from: u64, to: u64) {
     let zigzag = zigzag(from, to);
@@ -36,13 +36,13 @@ pub fn put_word(out: &mut Vec<u8>, from: u64, to: u64) {
     }
 }
 
-/// The difference `to - from`, wrapping, as a number that is small for small steps either way.
+/// The difference `to - from`, wrapping, as a number that is small for small steps in either direction.
 pub fn zigzag(from: u64, to: u64) -> u64 {
     let delta = to.wrapping_sub(from) as i64;
     ((delta << 1) ^ (delta >> 63)) as u64
 }
 
-/// Reads varints off the front of a column.
+/// Reads varints from the front of a column.
 #[derive(Debug, Clone, Copy)]
 pub struct Cursor<'a> {
     bytes: &'a [u8],
@@ -65,7 +65,7 @@ impl<'a> Cursor<'a> {
         self.bytes.len()
     }
 
-    /// Out of line: building and dropping a [`Fault`] inline would slow the readers down.
+    /// Out of line, since building and dropping a [`Fault`] inline would slow the readers down.
     #[cold]
     fn short(&self) -> Fault {
         Fault::Short(self.name)
@@ -91,7 +91,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Next varint, however long.
+    /// Next varint, of any length.
     fn long_varint(&mut self) -> Result<u64, Fault> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
@@ -132,7 +132,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Next word, encoded as such or as its difference from `from`. Always inline: stacks have hundreds of words, and a
-    /// call would cost more than most of them.
+    /// call would cost more than decoding most of them.
     #[inline(always)]
     pub fn word(&mut self, from: u64) -> Result<u64, Fault> {
         if let Some(zigzag) = self.varint()?.checked_sub(1) {

@@ -1,11 +1,11 @@
 //! A hash for maps whose keys are a few machine words: frames, nodes, tasks, rules. It is fast and the same in every
-//! run; even so, no output may depend on a map's order.
+//! run; nevertheless, no output may depend on a map's order.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Multiplies and folds. Forged collisions slow down the reading of the file that has them, within the limits on
-/// rows, nodes and rules.
+/// Multiplies and folds. Forged collisions slow down the reading of the file that has them, within the limits on rows,
+/// nodes and rules.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WordHasher(u64);
 

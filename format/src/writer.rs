@@ -25,7 +25,7 @@ use zerocopy::IntoBytes;
 /// After a failed call the recording consists of whole blocks, perhaps followed by part of one, which readers skip.
 pub struct Writer<W: Write> {
     out: W,
-    /// Until it is written, together with the first block: a file never has the one and not the other.
+    /// Kept until it is written together with the first block, so that a file never has one without the other.
     preamble: Option<Preamble>,
     written_bytes: u64,
     written_samples: u64,
@@ -39,7 +39,7 @@ pub struct Writer<W: Write> {
     has_stacks: bool,
     /// Lengths of the payload's parts, for the compressor.
     parts: Vec<usize>,
-    /// Room for a header, then the payload as stored; grows only.
+    /// Room for a header, followed by the payload as stored; it only grows.
     frame: Vec<u8>,
 }
 
@@ -51,7 +51,7 @@ struct Label {
     last_ns: u64,
 }
 
-/// A shorter payload is not worth a zstd frame.
+/// Smallest payload that is worth a zstd frame.
 const LEAST_COMPRESSED_BYTES: usize = 64;
 
 impl<W: Write> Writer<W> {
@@ -60,7 +60,7 @@ impl<W: Write> Writer<W> {
     /// `uuid` should be random; it names the recording in diffs and bug reports.
     ///
     /// # Errors
-    /// What `out` returns.
+    /// Those of `out`.
     pub fn create(out: W, uuid: [u8; 16], metadata: &Metadata, now_ns: u64) -> io::Result<Self> {
         let mut writer = Writer::without_metadata(out, uuid)?;
         writer.metadata(metadata, now_ns)?;
@@ -70,7 +70,7 @@ impl<W: Write> Writer<W> {
     /// Starts a recording whose blocks, metadata first, are copied from another by [`Writer::copy`].
     ///
     /// # Errors
-    /// What `out` returns.
+    /// Those of `out`.
     pub fn without_metadata(out: W, uuid: [u8; 16]) -> io::Result<Self> {
         Ok(Writer {
             out,
@@ -89,10 +89,10 @@ impl<W: Write> Writer<W> {
         })
     }
 
-    /// Writes what was recorded, where and how, as the first block.
+    /// Writes facts about the recording, as the first block.
     ///
     /// # Errors
-    /// What the output returns.
+    /// Those of the output.
     pub fn metadata(&mut self, metadata: &Metadata, now_ns: u64) -> io::Result<()> {
         self.payload.clear();
         metadata.put(&mut self.payload).map_err(io::Error::other)?;
@@ -102,7 +102,7 @@ impl<W: Write> Writer<W> {
     /// Adds a sample. It reaches the file when its block is full or at the next [`Writer::flush`].
     ///
     /// # Errors
-    /// What the output returns, if the block was full.
+    /// Those of the output, if the block was full.
     pub fn sample(&mut self, sample: &Sample<'_>) -> io::Result<()> {
         self.block.push(sample);
         if self.block.is_full() {
@@ -111,11 +111,11 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Adds a span; those of a task in the order of their ends. It reaches the file when its block is full or at the
-    /// next [`Writer::flush`].
+    /// Adds a span. The spans of a task must come in the order of their ends. It reaches the file when its block is
+    /// full or at the next [`Writer::flush`].
     ///
     /// # Errors
-    /// What the output returns, if the block was full.
+    /// Those of the output, if the block was full.
     pub fn span(&mut self, span: &Span<&str>) -> io::Result<()> {
         self.spans.push(span);
         if self.spans.is_full() {
@@ -124,7 +124,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Says how many spans the recording had before those that follow, where some of another recording are copied.
+    /// Sets the number of spans that the recording had before the next ones, if some of another recording are copied.
     pub(crate) fn spans_before(&mut self, before: Option<u64>) {
         self.spans.set_before(before);
     }
@@ -132,7 +132,7 @@ impl<W: Write> Writer<W> {
     /// Writes out the samples and spans gathered so far, as a block each. Call it at least once a second.
     ///
     /// # Errors
-    /// What the output returns.
+    /// Those of the output.
     pub fn flush(&mut self) -> io::Result<()> {
         self.emit_samples()?;
         self.emit_spans()?;
@@ -142,7 +142,7 @@ impl<W: Write> Writer<W> {
     /// Writes starts, names and ends of vCPUs or threads.
     ///
     /// # Errors
-    /// What the output returns.
+    /// Those of the output.
     pub fn tasks(&mut self, events: &[TaskEvent]) -> io::Result<()> {
         self.records(BlockType::Tasks, events, |event| {
             (event.time_ns, event.time_ns)
@@ -152,7 +152,7 @@ impl<W: Write> Writer<W> {
     /// Writes changes of address spaces.
     ///
     /// # Errors
-    /// What the output returns.
+    /// Those of the output.
     pub fn modules(&mut self, events: &[ModuleEvent]) -> io::Result<()> {
         self.records(BlockType::Modules, events, |event| {
             (event.time_ns, event.time_ns)
@@ -162,16 +162,16 @@ impl<W: Write> Writer<W> {
     /// Writes clock readings.
     ///
     /// # Errors
-    /// What the output returns.
+    /// Those of the output.
     pub fn clocks(&mut self, pairs: &[ClockPair]) -> io::Result<()> {
         let time = |pair: &ClockPair| (pair.monotonic_ns, pair.monotonic_ns);
         self.records(BlockType::Clocks, pairs, time)
     }
 
-    /// Writes what was lost.
+    /// Writes losses.
     ///
     /// # Errors
-    /// What the output returns.
+    /// Those of the output.
     pub fn losses(&mut self, losses: &[Loss]) -> io::Result<()> {
         self.records(BlockType::Losses, losses, |loss| {
             (loss.first_ns, loss.last_ns)
@@ -181,7 +181,7 @@ impl<W: Write> Writer<W> {
     /// Writes processor time that the kernel counted.
     ///
     /// # Errors
-    /// What the output returns.
+    /// Those of the output.
     pub fn times(&mut self, times: &[ProcessTime]) -> io::Result<()> {
         self.records(BlockType::Times, times, |time| {
             (time.first_ns, time.last_ns)
@@ -191,26 +191,26 @@ impl<W: Write> Writer<W> {
     /// Writes code of a guest.
     ///
     /// # Errors
-    /// What the output returns.
+    /// Those of the output.
     pub fn code(&mut self, code: &[Code]) -> io::Result<()> {
         self.records(BlockType::Code, code, |code| (code.time_ns, code.time_ns))
     }
 
-    /// Writes what is known of address spaces of a guest.
+    /// Writes facts about address spaces of a guest.
     ///
     /// # Errors
-    /// What the output returns.
+    /// Those of the output.
     pub fn spaces(&mut self, spaces: &[SpaceEvent]) -> io::Result<()> {
         self.records(BlockType::Spaces, spaces, |event| {
             (event.time_ns, event.time_ns)
         })
     }
 
-    /// Writes symbols of an image, in as many parts as needed. They should be in order of address; one that isn't
+    /// Writes symbols of an image, in as many parts as needed. They should be in order of address. A symbol that isn't
     /// begins a new part.
     ///
     /// # Errors
-    /// What the output returns, or that a single name is longer than a block may be.
+    /// Those of the output, or a single name is longer than a block may be.
     pub fn symbols<'a>(
         &mut self,
         identity: &ImageIdentity,
@@ -231,7 +231,7 @@ impl<W: Write> Writer<W> {
     /// Writes one part of an image's tables.
     ///
     /// # Errors
-    /// What the output returns, or that the part is longer than a block may be.
+    /// Those of the output, or the part is longer than a block may be.
     pub fn image_part(&mut self, part: &ImagePart, now_ns: u64) -> io::Result<()> {
         self.payload.clear();
         part.put(&mut self.payload);
@@ -241,7 +241,7 @@ impl<W: Write> Writer<W> {
     /// Writes the remaining samples and the end record, and returns the output.
     ///
     /// # Errors
-    /// What the output returns.
+    /// Those of the output.
     pub fn finish(mut self, end: &End) -> io::Result<W> {
         self.emit_samples()?;
         self.emit_spans()?;
@@ -349,7 +349,7 @@ impl<W: Write> Writer<W> {
     /// Copies a block of another recording unchanged, under the next sequence number.
     ///
     /// # Errors
-    /// What the output returns.
+    /// Those of the output.
     pub fn copy(&mut self, block: &Block<'_>) -> io::Result<()> {
         self.emit_samples()?;
         self.emit_spans()?;
@@ -382,7 +382,7 @@ impl<W: Write> Writer<W> {
         header.payload_crc = crc32fast::hash(&frame[BlockHeader::BYTES..end]).into();
         header.header_crc = header.checksum().into();
         frame[..BlockHeader::BYTES].copy_from_slice(header.as_bytes());
-        // Counted even if the write fails: the next block then shows what is missing.
+        // Counted even if the write fails, so that the next block shows what is missing.
         self.sequence = self.sequence.saturating_add(1);
         self.samples_before += u64::from(header.samples.get());
         let result = self.write(&frame[..end]);
@@ -393,7 +393,7 @@ impl<W: Write> Writer<W> {
         result
     }
 
-    /// Puts the payload into `self.frame`, compressed where that makes it smaller, and returns its codec and length.
+    /// Puts the payload into `self.frame`, compressed if that makes it smaller, and returns its codec and length.
     fn compress(&mut self, block_type: BlockType) -> io::Result<(Codec, usize)> {
         let parts = match block_type {
             BlockType::Samples | BlockType::Spans => &self.parts[..],

@@ -4,12 +4,12 @@
 use super::KernelMemory;
 use std::ops::Range;
 
-/// Bytes of a kernel's BTF; Debian's has 4 MiB.
+/// Most bytes of a kernel's BTF; Debian's has 4 MiB.
 const BTF_BYTES_MAX: u64 = 32 << 20;
 const MAGIC: u16 = 0xeb9f;
-/// Nesting of structures without a name.
+/// Deepest nesting of structures without a name.
 const NESTED_MAX: u32 = 8;
-/// Members that one lookup visits.
+/// Most members that one lookup visits.
 const MEMBERS_MAX: u32 = 1 << 16;
 const STRUCT: u32 = 4;
 const UNION: u32 = 5;
@@ -19,7 +19,7 @@ const UNION: u32 = 5;
 pub struct Btf {
     bytes: Vec<u8>,
     texts: Range<usize>,
-    /// Where each type begins; the first is number 1.
+    /// Offset of each type; the first is number 1.
     types: Vec<u32>,
 }
 
@@ -29,7 +29,7 @@ struct Type {
     name: u32,
     kind: u32,
     members: usize,
-    /// The upper 8 bits of a member's offset are the size of a bit field.
+    /// Whether the upper 8 bits of a member's offset are the size of a bit field.
     has_lengths: bool,
     at: usize,
 }
@@ -96,7 +96,7 @@ impl Btf {
         })
     }
 
-    /// Where in the structure called `name` its members are, in bytes; `None` where one is missing.
+    /// The offsets in bytes of these members of the structure called `name`; `None` if one is missing.
     pub fn members<const N: usize>(&self, name: &str, members: [&str; N]) -> Option<[u64; N]> {
         let mut types = self.types.iter();
         let found = types.find_map(|at| {

@@ -1,6 +1,6 @@
-//! Finds kallsyms in a kernel's memory by its token table, which holds the text that each byte value stands for in a
-//! compressed name. Every kernel has names with all ten digits, which stand for themselves, so `0\0` to `9\0` follow
-//! each other there. Source: scripts/kallsyms.c of Linux.
+//! Finds kallsyms in a kernel's memory by its token table. That table holds the text that each byte value stands for in
+//! a compressed name. Every kernel has names with all ten digits, and digits stand for themselves, so the texts `0\0`
+//! to `9\0` follow each other there. Source: scripts/kallsyms.c of Linux.
 
 use super::KernelMemory;
 use std::ops::Range;
@@ -11,8 +11,8 @@ const DIGITS: &[u8; 20] = b"0\x001\x002\x003\x004\x005\x006\x007\x008\x009\0";
 const WINDOW_BYTES: usize = 64 << 10;
 const PAGE_BYTES: u64 = 4096;
 
-/// Searches `most_bytes` from `start` on for the digits and calls `found` with each address; missing pages are
-/// skipped. Ends, and returns `true`, when `found` does.
+/// Searches `most_bytes` from `start` on for the digits and calls `found` with each address; missing pages are skipped.
+/// Ends, and returns `true`, once `found` returns `true`.
 #[cold]
 pub fn find(
     memory: &mut dyn KernelMemory,
@@ -28,7 +28,7 @@ pub fn find(
     )
 }
 
-/// As [`find`], for `wanted` (20 bytes at the most) at addresses that are multiples of 4.
+/// As [`find`], for `wanted` (at most 20 bytes) at addresses that are multiples of 4.
 #[cold]
 pub fn find_bytes(
     memory: &mut dyn KernelMemory,
@@ -68,7 +68,7 @@ fn search(
         at = if got < wanted {
             ((at + got as u64) & !(PAGE_BYTES - 1)).saturating_add(PAGE_BYTES)
         } else if got == WINDOW_BYTES {
-            // Digits across the end are whole in the next window.
+            // Digits that cross the end are whole in the next window.
             at + (got - DIGITS.len()) as u64
         } else {
             end
@@ -77,14 +77,14 @@ fn search(
     false
 }
 
-/// Bytes that [`likely`] reads at each probe, and the distance of probes: no kernel's table is shorter.
+/// Bytes that [`likely`] reads at each probe, and the distance of probes; every kernel's table is longer.
 const PROBE_BYTES: usize = 64;
 const PROBES_APART: u64 = 128 << 10;
-/// No symbol is longer.
+/// Length of the longest symbol.
 const LONGEST_STEP: u32 = 64 << 10;
 
 /// Addresses from `start` on where a table of symbol addresses may be: numbers that ascend or descend in small steps.
-/// The digits are there or shortly before; a search of all memory would read ten times as much.
+/// The digits are there or shortly before. A search of all memory would read ten times as much.
 #[cold]
 pub fn likely(memory: &mut dyn KernelMemory, start: u64, most_bytes: u64) -> Vec<u64> {
     let mut found: Vec<u64> = Vec::new();
@@ -92,7 +92,7 @@ pub fn likely(memory: &mut dyn KernelMemory, start: u64, most_bytes: u64) -> Vec
         let at = start.saturating_add(place * PROBES_APART);
         let mut probe = [0; PROBE_BYTES];
         let is_table = memory.read(at, &mut probe) == PROBE_BYTES && are_places(&probe);
-        // Only the first probe of a table.
+        // Only the first probe of a table counts.
         let is_new =
             found.len() < LIKELY_MAX && found.last().is_none_or(|last| at - last > TABLES_APART);
         if is_table && is_new {
@@ -118,8 +118,8 @@ fn are_places(bytes: &[u8; PROBE_BYTES]) -> bool {
     (ascend || descend) && differ > words.len() / 2
 }
 
-/// Position of [`DIGITS`] in `bytes`. They are 20 bytes long, so that of every 19th byte one is within them, and is a
-/// digit or precedes one.
+/// Position of [`DIGITS`] in `bytes`. They are 20 bytes long, so testing every 19th byte is sufficient. The tested byte
+/// is then a digit or precedes one.
 fn position(bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     while at < bytes.len() {

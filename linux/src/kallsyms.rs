@@ -16,8 +16,8 @@
 //! | | offsets | |
 //! | | relative base | |
 //!
-//! Each begins at a multiple of 8, at an address that is stored nowhere: a table is accepted if all its entries agree
-//! with the next table.
+//! Each table begins at a multiple of 8, at an address that is stored nowhere. A table is accepted if all its entries
+//! agree with the next table.
 
 use super::{KernelMemory, behind};
 use uprof::alias::{Alias, Binding, Kind};
@@ -25,17 +25,17 @@ use uprof::cpu::{KERNEL_HALF, is_kernel_address};
 
 /// Most symbols of a kernel; Debian's has 170,000.
 const SYMBOLS_MAX: usize = 1 << 20;
-/// Bytes of all compressed names.
+/// Most bytes of all compressed names.
 const NAMES_BYTES_MAX: u64 = 16 << 20;
-/// Bytes of one name; Linux stops at 512.
+/// Most bytes of one name; Linux stops at 512.
 const NAME_BYTES_MAX: usize = 1024;
-/// Bytes of a compressed name, with its length.
+/// Most bytes of a compressed name, with its length.
 const STORED_BYTES_MAX: u64 = 1024;
 /// Symbols between two markers.
 const MARKED: usize = 256;
-/// How far before the tokens the markers may be: an index of all symbols by name may lie between.
+/// How far before the tokens the markers may be, since an index of all symbols by name may be between.
 const BEFORE_TOKENS: u64 = 3 * SYMBOLS_MAX as u64 + 4096 * 4;
-/// Bytes of all tokens.
+/// Most bytes of all tokens.
 const TOKENS_BYTES_MAX: usize = 4096;
 const INDEX_BYTES: u64 = 512;
 
@@ -64,12 +64,12 @@ pub struct Function {
 #[derive(Debug)]
 enum Places {
     Absolute(Vec<u64>),
-    /// To be added to the base.
+    /// Offsets to add to the base.
     Relative {
         base: u64,
         offsets: Vec<u32>,
     },
-    /// A negative offset o means base - 1 - o; the others are offsets in each processor's data, not addresses.
+    /// A negative offset o means base - 1 - o. The others are offsets in each processor's data, not addresses.
     PerProcessor {
         base: u64,
         offsets: Vec<u32>,
@@ -97,7 +97,7 @@ impl Places {
         }
     }
 
-    /// Whether they ascend and lie in the kernel's half, offsets in per-processor data aside.
+    /// Whether they ascend and are in the kernel's half, not counting offsets in per-processor data.
     fn are_sound(&self) -> bool {
         let all = || (0..self.len()).map(|index| self.get(index));
         let is_low = |address: u64| address < u64::from(u32::MAX);
@@ -108,7 +108,7 @@ impl Places {
         };
         all().is_sorted()
             && all().all(|address| in_half(&address) || is_low(address))
-            // Constant memory is sorted, too.
+            // Constant memory is sorted, too, so the addresses must also differ.
             && last - first >= self.len() as u64
     }
 
@@ -253,7 +253,7 @@ impl Tokens {
         let mut bytes = vec![0; 3 * TOKENS_BYTES_MAX];
         let got = memory.read(before, &mut bytes);
         bytes.truncate(got);
-        // The terminators of the texts before that of the first digit.
+        // The terminators of the texts before the first digit's.
         let zeros = (0..bytes.len().min(TOKENS_BYTES_MAX)).rev();
         let mut zeros = zeros.filter(|&at| bytes[at] == 0);
         let first_end = zeros.nth(usize::from(b'0') - 1)?;
@@ -262,7 +262,7 @@ impl Tokens {
         starts.find_map(|start| Tokens::at(before, &bytes, start))
     }
 
-    /// The table that begins at byte `start` of `bytes`, which lie at `address`, if its index agrees.
+    /// The table that begins at byte `start` of `bytes`, which are at `address`, if its index agrees.
     fn at(address: u64, bytes: &[u8], start: usize) -> Option<Tokens> {
         let is_aligned = |at: usize| (address + at as u64).is_multiple_of(8);
         if !is_aligned(start) {
@@ -328,13 +328,13 @@ fn stored_name(names: &[u8], at: usize) -> Option<(&[u8], usize)> {
 
 type Names = (u64, usize, Vec<u8>, Vec<u32>);
 
-/// Names and markers before the token table: the names' address and number, and both tables.
+/// Reads names and markers before the token table: the address and number of the names, and both tables.
 fn read_names(memory: &mut dyn KernelMemory, tokens: u64) -> Option<Names> {
     let mut looked_at = 0;
     for before in [64 << 10, BEFORE_TOKENS] {
         let start = tokens.checked_sub(before)? & !7;
         let mut bytes = vec![0; (tokens - start) as usize];
-        // The memory above a missing part may still hold all that is needed.
+        // The memory above a missing part may still hold everything that is needed.
         let missing = memory.read(start, &mut bytes) < bytes.len();
         if missing && before == 64 << 10 {
             return None;

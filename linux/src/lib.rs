@@ -1,10 +1,10 @@
 //! Reads the tables in a Linux kernel's memory that describe the kernel: symbols from kallsyms ([`Kallsyms`]), unwind
-//! rules from ORC ([`Orc`]), structure layouts from BTF ([`Btf`]). The recorder applies it to a guest's memory, the
+//! rules from ORC ([`Orc`]), structure layouts from BTF ([`Btf`]). The recorder applies it to a guest's memory, and the
 //! report to an image.
 //!
 //! Input: memory by address ([`KernelMemory`]), whose contents are not trusted and may change while they are read.
-//! Output: checked tables, or why there are none. All reads go through the trait and are bounded by each table's
-//! limits.
+//! Output: checked tables, or the reason why there are none. All reads go through the trait and are bounded by each
+//! table's limits.
 
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 #![forbid(unsafe_code)]
@@ -22,9 +22,10 @@ pub use orc::Orc;
 use std::ops::Range;
 use uprof::cpu::is_kernel_address;
 
-/// Bytes by kernel address.
+/// Reads a kernel's memory by address.
 pub trait KernelMemory {
-    /// Reads from `address` upwards; returns the bytes read: fewer than asked for where memory is missing.
+    /// Reads from `address` upwards. Returns the number of bytes read, which is smaller than requested if memory is
+    /// missing.
     fn read(&mut self, address: u64, into: &mut [u8]) -> usize;
 
     /// Reads exactly `length` bytes.
@@ -42,17 +43,17 @@ pub const KERNEL_PATH: &str = "[kernel]";
 pub struct Kernel {
     /// Its symbols.
     pub kallsyms: Kallsyms,
-    /// Its unwind rules, where it was built with ORC.
+    /// Its unwind rules, if it was built with ORC.
     pub orc: Option<Orc>,
     /// Its code, with some data between its parts.
     pub text: Range<u64>,
-    /// Where its symbols are, in its read-only data.
+    /// Address of its symbols, in its read-only data.
     pub symbols: u64,
-    /// Addresses of other things in it.
+    /// Addresses of other data in it.
     pub marks: Marks,
 }
 
-/// Addresses in a kernel beside its code; `None` where it has no such symbol.
+/// Addresses in a kernel other than its code; `None` if it has no such symbol.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Marks {
     /// Its version text (`linux_banner`).
@@ -70,7 +71,7 @@ pub struct Marks {
 const MARKS: [&str; 13] = [
     "_stext",
     "_etext",
-    // Freed after the boot, though the first task's stack still has a frame in it.
+    // Freed after boot, although the first task's stack still has a frame in it.
     "_einittext",
     "__start_orc_unwind_ip",
     "__stop_orc_unwind_ip",
@@ -88,7 +89,7 @@ impl Kernel {
     /// Reads the tables of the kernel whose token table has its digits at `digits` (see [`find`]).
     ///
     /// # Errors
-    /// What is wrong with them, in a few words.
+    /// Says in a few words what is wrong with them.
     #[cold]
     pub fn read(memory: &mut dyn KernelMemory, digits: u64) -> Result<Kernel, &'static str> {
         let kallsyms = Kallsyms::read(memory, digits)?;
@@ -120,7 +121,7 @@ impl Kernel {
     }
 }
 
-/// No kernel has more code in one piece.
+/// Greatest size of a kernel's code in one piece.
 const MOST_TEXT_BYTES: u64 = 256 << 20;
 
 /// The first index below `len` for which `is_before` is false, by binary search; `len` if there is none.

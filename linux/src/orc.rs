@@ -1,8 +1,8 @@
 //! ORC: the unwind rules in a Linux kernel for x86-64. Input: its two tables. Output: the rule at an address, or all
 //! rules in the form of recordings.
 //!
-//! One table holds ascending addresses, each an i32 relative to its own address; the other, for each address, the
-//! rule that holds from there on, in 6 bytes: i16 for the stack pointer, i16 for the frame pointer, and 16 bits for
+//! One table holds ascending addresses, each an i32 relative to its own address. The other holds, for each address, the
+//! rule that is valid from there on, in 6 bytes: i16 for the stack pointer, i16 for the frame pointer, and 16 bits for
 //! registers (4 each) and the type. Source: arch/x86/include/asm/orc_types.h and arch/x86/kernel/unwind_orc.c of
 //! Linux; the last bits changed in 6.3 and in 6.4.
 
@@ -35,20 +35,20 @@ pub const SAVED: [(u8, i32); 7] = [
     (RSP, 152),
     (RIP, 128),
 ];
-/// Their offsets in the frame that the processor saves.
+/// Offsets in bytes of registers in the frame that the processor saves.
 pub const SAVED_BY_PROCESSOR: [(u8, i32); 2] = [(RSP, 24), (RIP, 0)];
 
 /// The unwind rules of a kernel.
 #[derive(Debug)]
 pub struct Orc {
-    /// Address of the first place.
+    /// Address of the first entry in the table of addresses.
     places_at: u64,
     places: Vec<u8>,
     rules: Vec<u8>,
     layout: Layout,
 }
 
-/// The meaning of the bits.
+/// The meaning of a rule's last bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layout {
     /// Two bits of type, and this bit for the end of a stack.
@@ -68,12 +68,12 @@ pub enum Meaning {
         base: Base,
         /// Where the caller's frame pointer is, unless registers were saved.
         frame_pointer: FramePointer,
-        /// What lies at the base.
+        /// Contents of the stack at the base.
         kind: Kind,
     },
 }
 
-/// An address: a register plus an offset, or the contents of memory there.
+/// An address: a register plus an offset, or a word in memory plus an offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Base {
     /// Register (DWARF number) plus an offset.
@@ -87,16 +87,16 @@ pub enum Base {
 pub enum FramePointer {
     /// In its register.
     Kept,
-    /// In memory at the base plus this.
+    /// In memory at the base plus this offset.
     AtBase(i16),
-    /// In memory at the frame pointer plus this.
+    /// In memory at the frame pointer plus this offset.
     AtItself(i16),
 }
 
-/// What lies at the base.
+/// Contents of the stack at the base.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// The return address, right below it.
+    /// The return address, right below the base.
     Call,
     /// All registers of the interrupted code ([`SAVED`]).
     Registers,
@@ -123,7 +123,7 @@ impl Orc {
         Orc::new(at, places, rules)
     }
 
-    /// The tables in these bytes; `places_at` is the address of the first place.
+    /// The tables in these bytes; `places_at` is the address of the first entry of `places`.
     pub fn new(places_at: u64, places: Vec<u8>, rules: Vec<u8>) -> Option<Orc> {
         let layout = Layout::of(&rules);
         let orc = Orc {
@@ -158,12 +158,12 @@ impl Orc {
         own.wrapping_add_signed(i64::from(step))
     }
 
-    /// The rule that holds at `address`.
+    /// The rule that is valid at `address`.
     pub fn find(&self, address: u64) -> Option<Meaning> {
         self.meaning(behind(self.len(), |index| self.place(index) <= address).checked_sub(1)?)
     }
 
-    /// All rules, and the address ranges in which they hold.
+    /// All rules, and the address ranges in which they are valid.
     pub fn rules(&self) -> (RuleSet, Vec<RuleRow>) {
         let mut numbers: BTreeMap<Meaning, u32> = BTreeMap::new();
         let mut rows: Vec<RuleRow> = Vec::new();
@@ -193,7 +193,7 @@ impl Orc {
         (set, rows)
     }
 
-    /// Decodes the rule at `index`; `None` where it says that nothing is known.
+    /// Decodes the rule at `index`; `None` if it states that nothing is known.
     fn meaning(&self, index: usize) -> Option<Meaning> {
         let at = index * RULE_BYTES as usize;
         let bytes: &[u8; 6] = self.rules.get(at..)?.first_chunk()?;
@@ -235,8 +235,8 @@ enum Type {
 }
 
 impl Layout {
-    /// Guessed from frequencies: most rules are of called functions with the stack pointer as base. Rules of
-    /// interrupts have a base, ends of stacks have none.
+    /// Guesses the layout from frequencies. Most rules are for called functions, with the stack pointer as base.
+    /// Rules of interrupts have a base, and ends of stacks have none.
     fn of(rules: &[u8]) -> Layout {
         let (mut calls, mut later_calls, mut signals) = (0u32, 0u32, 0u32);
         let (rules, _) = rules.as_chunks::<6>();

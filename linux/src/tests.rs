@@ -1,4 +1,4 @@
-//! A kernel's memory made by hand, in each layout there is.
+//! A synthetic kernel's memory, in each existing layout.
 
 use super::*;
 use crate::orc::{Base, FramePointer, Kind, Meaning};
@@ -23,7 +23,7 @@ impl KernelMemory for Made {
 
 const START: u64 = 0xffff_ffff_8100_0000;
 
-/// Where things lie relative to each other.
+/// The relative order of the tables.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Order {
     /// Up to 6.1, with offsets, with those of processors' data, or with addresses.
@@ -42,7 +42,7 @@ fn symbols() -> Vec<(u64, String)> {
         .map(|number| (START + 0x1000 + number * 16, format!("tfunction_{number}")))
         .collect();
     all.insert(0, (START, "T_stext".into()));
-    // Longer than one byte can say.
+    // Its length needs more than one byte.
     all.push((START + 0x9000, format!("t{}", "long_".repeat(80))));
     all.push((START + 0x9000, "Tbest".into()));
     all.push((START + 0xa000, "T_etext".into()));
@@ -54,7 +54,7 @@ fn align(out: &mut Vec<u8>) {
     out.resize(out.len().next_multiple_of(8), 0);
 }
 
-/// A kernel's memory, and where its digits are.
+/// A kernel's memory, and the address of its digits.
 fn made(order: Order) -> (Made, u64) {
     let symbols = symbols();
     let mut out = vec![0x90; 70_000];
@@ -104,7 +104,7 @@ fn made(order: Order) -> (Made, u64) {
         (0..symbols.len()).for_each(|index| out.extend([0, (index >> 8) as u8, index as u8]));
         align(&mut out);
     }
-    // Tokens that names have none of stand for several letters.
+    // Tokens that occur in no name stand for several letters.
     let texts = (0..=255u8).map(|byte| match byte {
         33..=126 => char::from(byte).to_string(),
         other => format!("tk{other}"),
@@ -203,7 +203,7 @@ fn tables_that_are_cut_or_changed_are_refused_or_read() {
             }
         }
     }
-    // More than there may be, and none at all.
+    // More than the limit, and none at all.
     let mut empty = Made {
         start: START,
         bytes: vec![0; 1 << 20],
@@ -326,7 +326,7 @@ fn members_are_found_where_types_say() {
     assert_eq!(places, Some([24, 4, 8]));
     assert_eq!(btf.members("task_struct", ["tgid", "mm"]), None);
     assert_eq!(btf.members("task", ["tgid"]), None);
-    // A structure that is in itself.
+    // A structure that contains itself.
     let btf = Btf::new(types(3)).unwrap();
     assert_eq!(btf.members("task_struct", ["comm"]), Some([8]));
 }

@@ -1,8 +1,8 @@
 //! The kinds of guests.
 //!
-//! What enters: the name of a guest, as the command line has it. What leaves: an open [`Source`](crate::Source).
-//! None knows another, except QEMU its gdb stub; what several need is in [`guest`](crate::guest), and nothing outside
-//! this room knows any of them.
+//! Input: the name of a guest, as the command line has it. Output: an open [`Source`](crate::Source). No backend uses
+//! another, except that QEMU uses the gdb stub. Code that several need is in [`guest`](crate::guest), and nothing
+//! outside this module depends on any of them.
 
 pub mod process;
 pub mod xen;

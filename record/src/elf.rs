@@ -1,5 +1,5 @@
-//! What the recorder reads of ELF files: program headers, by which [`build_id`] finds the build-id and `image` a
-//! guest's code, and `symbols`, by which functions are found by name.
+//! Reads the recorder's share of ELF files: program headers, which [`build_id`] uses to find the build-id and `image`
+//! to find a guest's code, and `symbols`, which finds functions by name.
 //!
 //! Input: a function that reads the file. Output: its headers, unverified and limited in number. Source: System V
 //! ABI, chapter 5 ("Program Header").
@@ -32,13 +32,13 @@ pub struct ProgramHeader {
     pub kind: u32,
     /// `PF_X`, …
     pub flags: u32,
-    /// Where the part begins in the file.
+    /// Offset of the part in the file.
     pub offset: u64,
-    /// Address at which it is loaded.
+    /// Address at which it is linked to be loaded.
     pub address: u64,
-    /// Its bytes in the file.
+    /// Its size in the file, in bytes.
     pub file_bytes: u64,
-    /// Its bytes in memory.
+    /// Its size in memory, in bytes.
     pub memory_bytes: u64,
 }
 
@@ -57,10 +57,10 @@ pub fn is_read(bytes: &[u8]) -> bool {
     is_wide(bytes) || is_elf(bytes) && bytes[4..].starts_with(&[1, 1])
 }
 
-/// The program headers of a little-endian ELF file, `None` for each that can't be read. `None` if it is not such a
-/// file.
+/// The program headers of a little-endian ELF file, with `None` for each that can't be read. Returns `None` if it is
+/// not such a file.
 pub fn read<'r>(from: &'r Read<'r>) -> Option<impl Iterator<Item = Option<ProgramHeader>> + 'r> {
-    // A file of 32 bits may have no more.
+    // A 32-bit file may be shorter than this.
     let mut header = [0; 64];
     from(&mut header[..52], 0).ok()?;
     if !is_read(&header) {

@@ -1,15 +1,15 @@
-//! What all kinds of guests share, unlike processes: page tables, a kernel of their own, code that is compared with
-//! an image, and the need to be resumed whatever happens to the recorder.
+//! Code that all kinds of guests share, unlike processes: page tables, a kernel of their own, code that is compared
+//! with an image, and the need to be resumed whatever happens to the recorder.
 //!
-//! `walk` follows the frame pointers of a copied stack; `addresses` remembers which functions of a kernel want names;
-//! `held` resumes threads in the best order.
-//! `endpoint` connects to a stub, a monitor or an agent; `xenstore` is asked about Xen's domains; `page_tables`
-//! translates addresses; `boots` tells a guest's boots apart; `processor_time` compares samples with the time that was
-//! counted; `linux` reads the kernel in a guest's memory;
-//! `call_sites` checks which frames of a guest that was not paused fit together, and `leaf_caller` finds one that they
-//! miss; `trial` and `checks` examine a guest before a recording (on AArch64 with `link_register`). `guardian` resumes
-//! a guest whose recorder was killed; `mark` is what both leave behind if both are killed, and `left_paused` finds the
-//! guest by it.
+//! `walk` follows the frame pointers of a copied stack; `addresses` remembers kernel addresses that need names; `held`
+//! resumes threads in the best order.
+//! `endpoint` connects to a stub, a monitor or an agent; `xenstore` looks up Xen's domains; `page_tables` translates
+//! addresses; `boots` distinguishes a guest's boots; `processor_time` compares samples with the time that was counted;
+//! `linux` reads the kernel in a guest's memory.
+//! `call_sites` checks which frames are consistent in a guest that was not paused, and `leaf_caller` finds a caller
+//! that they miss. `trial` and `checks` examine a guest before a recording (on AArch64 with `link_register`).
+//! `guardian` resumes a guest whose recorder was killed. If both are killed, `mark` is left behind, and `left_paused`
+//! finds the guest by it.
 
 pub mod walk;
 pub(crate) mod addresses;

@@ -1,12 +1,13 @@
 //! Samples guests and processes into `.uprof` recordings.
 //!
-//! The way of a sample: a [`source`] freezes a guest (or is handed samples by the kernel), the thread of `sampling`
-//! copies what is needed into a slot, the [`ring`] hands it over, the thread of `writing` encodes it; a `session`
-//! starts and joins both. The sampler's loop never allocates, locks, formats or touches a file; what it can't keep up
-//! with is dropped and counted. `backends` are the kinds of guests, [`guest`] what they share, [`elf`] images, `sys`
-//! the interfaces of the operating system and of Xen.
+//! A sample passes through these modules: a [`source`] freezes a guest (or receives samples from the kernel), the
+//! thread of `sampling` copies what is needed into a slot, the [`ring`] carries the slot to the thread of `writing`,
+//! and that encodes it. A `session` starts and joins both threads. The sampler's loop never allocates, locks, formats
+//! or touches a file; samples that it has no slot for are dropped and counted. `backends` are the kinds of guests,
+//! [`guest`] is code that they share, [`elf`] reads images, and `sys` holds the interfaces of the operating system and
+//! of Xen.
 //!
-//! A source of one's own implements [`StopWorld`]:
+//! To write a source of your own, implement [`StopWorld`]:
 //!
 //! ```
 //! use std::{sync::Arc, time::Duration};
@@ -54,9 +55,9 @@
 //! # Ok::<(), SourceError>(())
 //! ```
 //!
-//! `examples/own_source.rs` does so for a machine that moves, with a stack to follow.
+//! `examples/own_source.rs` does the same for a machine that moves, with a stack to follow.
 //!
-//! `unsafe` lives under `sys/` only.
+//! `unsafe` is under `sys/` only.
 
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 #![cfg(target_os = "linux")]

@@ -1,10 +1,10 @@
 //! A recording from start to end.
 //!
-//! What enters: an open guest, a plan and an output. What leaves: the recording, and its summary. Sampling and writing
-//! are threads that only a session starts and joins.
+//! Input: an open guest, a plan and an output. Output: the recording, and its summary. Only a session starts and joins
+//! the threads of sampling and writing.
 //!
-//! `lockdown` drops privileges before the first sample, `sample_session` records samples, `call_session` calls;
-//! `bounds` is how both begin and end.
+//! `lockdown` drops privileges before the first sample, `sample_session` records samples, `call_session` records calls,
+//! and `bounds` is the start and the end of both.
 
 pub mod lockdown;
 mod bounds;

@@ -1,13 +1,14 @@
-//! The interface of a kind of guest.
+//! The interface of a backend.
 //!
-//! A backend is of one of two kinds. A [`StopWorld`] source (Xen, gdb stub, ptrace) freezes the guest and provides
+//! There are two kinds of backends. A [`StopWorld`] source (Xen, gdb stub, ptrace) freezes the guest and provides
 //! every vCPU's registers in one step; [`Frozen`] resumes it when dropped. A [`Pushed`] source (perf_event) gets its
-//! samples from the kernel. Both fill the same [`Slot`](crate::source::slot::Slot)s. What a backend can't do is in its
-//! [`Facts`] at the start, never found out in the loop.
+//! samples from the kernel. Both fill the same [`Slot`](crate::source::slot::Slot)s. A backend states its limits in its
+//! [`Facts`] at the start; the loop never has to discover them.
 //!
-//! Beside it is what backends share with the threads of a recording: a sample on its way (`slot`, `ring`), turns among
-//! guests of one process (`turns`), the request to stop and the counters (`control`), what is wanted (`plan`), and what
-//! an examination found (`doctor`). [`call_source`] is the interface of a guest whose calls are followed.
+//! The submodules are what backends share with the threads of a recording: samples on their way to the encoder
+//! (`slot`, `ring`), the schedule of several guests of one process (`schedule`), the request to stop and the counters
+//! (`control`), the user's request (`plan`), and the results of an examination (`doctor`). [`call_source`] is the
+//! interface of a guest whose calls are followed.
 
 pub mod slot;
 pub mod ring;
@@ -34,7 +35,7 @@ use uprof::{Details, Frame, ImagePart, Registers, State, Task};
 pub struct Facts {
     /// The guest or process, as stored in the recording.
     pub target: Target,
-    /// What triggers a sample: `timer`, `cpu-clock`, `cycles`, …
+    /// The event that triggers a sample: `timer`, `cpu-clock`, `cycles`, …
     pub trigger: String,
     /// Whether samples of blocked vCPUs or threads are left out.
     pub on_cpu_only: bool,
@@ -42,9 +43,9 @@ pub struct Facts {
     pub freezes: bool,
     /// Whether each thread has a sampling period of its own, so that shorter-lived ones are never sampled.
     pub per_thread: bool,
-    /// Of a guest whose processor time is counted: why samples may not stand for all of it, and what helps.
+    /// For a guest whose processor time is counted: why samples may not account for all of it, and what helps.
     pub missed_time: Option<&'static str>,
-    /// Most stack bytes of a sample, where they are not those of the plan.
+    /// Most stack bytes of a sample, where the backend has another limit than the plan.
     pub stack_bytes: Option<u32>,
     /// Further facts for the recording: name and value.
     pub notes: Vec<(String, String)>,
@@ -54,7 +55,7 @@ pub struct Facts {
     pub tasks: Vec<TaskEvent>,
     /// Mappings at the start.
     pub modules: Vec<ModuleEvent>,
-    /// Images given for a guest; they become modules where its code is theirs.
+    /// Images given for a guest. An image becomes a module where the guest's code matches it.
     pub images: Arc<[Image]>,
 }
 
@@ -62,7 +63,7 @@ pub struct Facts {
 pub struct Source {
     /// The part that the sampler thread drives.
     pub hot: Hot,
-    /// The part that the encoder thread asks for changes; `None` if the hot part reports all.
+    /// The part that the encoder thread asks for changes; `None` if the hot part reports all of them.
     pub observer: Option<Box<dyn Observer>>,
     /// The part that identifies mapped files; `None` for guests, which have their own images and kernel.
     pub namer: Option<Box<dyn Namer>>,
@@ -88,7 +89,7 @@ pub enum Hot {
 }
 
 impl Facts {
-    /// Facts of a target that is frozen for samples by a timer, and of which no more is known.
+    /// Facts of a target that is frozen by a timer for each sample; everything else has its default.
     pub fn new(target: Target) -> Facts {
         Facts {
             target,
@@ -108,7 +109,7 @@ impl Facts {
 }
 
 impl Hot {
-    /// What the backend says of itself.
+    /// The backend's description of itself.
     pub fn facts(&self) -> &Facts {
         match self {
             Hot::StopWorld(source) => source.facts(),
@@ -116,7 +117,7 @@ impl Hot {
         }
     }
 
-    /// What the backend counted.
+    /// The backend's counts: name and number.
     pub fn totals(&self) -> Vec<(String, u64)> {
         match self {
             Hot::StopWorld(source) => source.totals(),
@@ -125,9 +126,9 @@ impl Hot {
     }
 }
 
-/// Observes, off the hot path, changes of the guest that no sample shows.
+/// Observes changes of the guest that no sample shows. Runs off the hot path.
 pub trait Observer: Send {
-    /// Changes since the last call. May allocate and take time.
+    /// Returns the changes since the last call. May allocate and take time.
     fn look(&mut self, now_ns: u64) -> Observations;
 
     /// Processor time that the kernel counted since the last call; `None` if it is not read. Called when sampling
@@ -151,20 +152,20 @@ pub struct Observations {
     pub clocks: Vec<ClockPair>,
 }
 
-/// Identifies what was mapped, and names code that is in no file. The encoder thread calls it, and waits for it only
-/// at the end.
+/// Identifies mapped files, and names code that is in no file. The encoder thread calls it, and waits for it only at
+/// the end.
 pub trait Namer: Send {
-    /// Begins a recording. Returns what is mapped in all address spaces.
+    /// Begins a recording. Returns the mappings of all address spaces.
     fn begin(&mut self, clock: ClockPair) -> ModuleEvent;
 
-    /// Remembers the code of a sample.
+    /// Remembers the addresses of a sample, so that their code can be named.
     fn see(&mut self, chain: &[Frame]);
 
-    /// Requests the completion of an event, which [`Namer::answer`] returns; returns the event if that is not
-    /// possible.
+    /// Requests the completion of an event; [`Namer::answer`] returns it later. Returns the event itself if it can't
+    /// be completed.
     fn ask(&mut self, event: ModuleEvent) -> Option<ModuleEvent>;
 
-    /// Results since the last call; the `last` time, waits for outstanding ones.
+    /// Returns the results since the last call; with `last`, waits for outstanding ones.
     fn answer(&mut self, last: bool) -> NamerAnswer;
 }
 
@@ -175,20 +176,20 @@ pub struct NamerAnswer {
     pub modules: Vec<ModuleEvent>,
     /// Tables of code that is in no file.
     pub parts: Vec<ImagePart>,
-    /// Functions without names for lack of room.
+    /// Number of functions without names for lack of room.
     pub lost: u64,
-    /// At the end, the files that were mapped.
+    /// At the end: the files that were mapped.
     pub held: Vec<HeldImage>,
 }
 
-/// A file that was mapped, opened while it was.
+/// A file that was mapped, opened while the mapping existed.
 #[derive(Debug, Clone)]
 pub struct HeldImage {
     /// Path as in the mappings.
     pub path: String,
-    /// Build-id, empty where it has none.
+    /// Build-id, empty if it has none.
     pub build_id: Vec<u8>,
-    /// Which file it was.
+    /// Device, inode and so on, as the mapping gave them.
     pub file: Option<MappedFile>,
     /// The file.
     pub opened: Arc<File>,
@@ -205,29 +206,30 @@ pub enum Life {
     Crashed(String),
 }
 
-/// A guest that is sampled while all of it is frozen: stopped, read and resumed. What became of a freeze, and what the
-/// guest's page tables say, are interfaces of their own, which a source without them doesn't implement.
+/// A guest that is sampled while all of it is frozen: paused, read and resumed. The outcome of a freeze, and the
+/// guest's page tables, are interfaces of their own, which a source without them doesn't implement.
 ///
-/// Between [`StopWorld::freeze`] and [`StopWorld::resume`] the guest waits: neither they nor [`StopWorld::read`] may
+/// Between [`StopWorld::freeze`] and [`StopWorld::resume`] the guest waits. Neither they nor [`StopWorld::read`] may
 /// allocate, lock or wait for anything but the guest.
 pub trait StopWorld: Send {
-    /// What the backend says of itself.
+    /// The backend's description of itself.
     fn facts(&self) -> &Facts;
 
-    /// Checks, while the guest runs, that it may be frozen: that whoever would resume it after an accident is there.
+    /// Checks, while the guest runs, that it may be frozen: that the guardian, which would resume it after an
+    /// accident, still works.
     ///
     /// # Errors
-    /// Why it must not be frozen any more.
+    /// Says why the guest must not be frozen any more.
     fn may_freeze(&self) -> Result<(), SourceError> {
         Ok(())
     }
 
     /// Freezes the guest and reads the registers of all vCPUs in one step.
     ///
-    /// `vcpus` is empty when called, which is at `now_ns`. On an error the guest must be running again.
+    /// `vcpus` is empty when this is called, at `now_ns`. On an error the guest must be running again.
     ///
     /// # Errors
-    /// Why the guest could not be frozen or read.
+    /// Says why the guest could not be frozen or read.
     fn freeze(&mut self, now_ns: u64, vcpus: &mut Vcpus) -> Result<(), SourceError>;
 
     /// Reads memory of the frozen guest as `vcpu` sees it, from guest virtual address `address` upwards. Returns the
@@ -239,24 +241,24 @@ pub trait StopWorld: Send {
         false
     }
 
-    /// Resumes the guest. Called once after each successful freeze, also while unwinding from a panic.
+    /// Resumes the guest. Called once after each successful freeze, even while a panic unwinds.
     ///
     /// # Errors
-    /// Why the guest may still be frozen.
+    /// Says why the guest may still be frozen.
     fn resume(&mut self) -> Result<(), SourceError>;
 
-    /// Completes the vCPUs of the last freeze, when the guest runs again: adds registers that nobody needs while it
-    /// stands still, where `freeze` left them out. It must have provided instruction, stack and frame pointer.
+    /// Completes the vCPUs of the last freeze when the guest runs again: adds registers that `freeze` left out because
+    /// nobody needs them during the pause. `freeze` must have provided instruction, stack and frame pointer.
     fn complete(&mut self, vcpus: &mut Vcpus) {
         let _ = vcpus;
     }
 
-    /// What became of the last freeze.
+    /// The outcome of the last freeze.
     fn last_freeze(&self) -> &dyn LastFreeze {
         &Undisturbed
     }
 
-    /// The guest's page tables; `None` if they aren't read.
+    /// The guest's page tables; `None` if the backend doesn't read them.
     fn page_tables(&mut self) -> Option<&mut dyn PageTables> {
         None
     }
@@ -266,11 +268,11 @@ pub trait StopWorld: Send {
         None
     }
 
-    /// Called between samples, and when a signal woke the sampler: checks whether the guest still exists and sends
-    /// events. Must not allocate.
+    /// Checks whether the guest still exists, and sends events. Called between samples, and when a signal woke the
+    /// sampler. Must not allocate.
     ///
     /// # Errors
-    /// Why sampling can't go on.
+    /// Says why sampling can't go on.
     fn between(&mut self, sink: &mut Sink) -> Result<Life, SourceError>;
 
     /// Totals for the end of the recording, such as round trips or hypercalls: name and count.
@@ -279,40 +281,40 @@ pub trait StopWorld: Send {
     }
 }
 
-/// What became of a freeze, known when the guest runs again.
+/// The outcome of a freeze, known when the guest runs again.
 pub trait LastFreeze {
-    /// When [`StopWorld::resume`] resumed the guest, as [`monotonic_ns`] counts, where the call that does so may return
-    /// much later: the kernel may run the guest in its caller's place, for as long as its scheduler sees fit. `None`:
-    /// when that has returned.
+    /// When [`StopWorld::resume`] resumed the guest, as [`monotonic_ns`] counts, if the call that does so may return
+    /// much later: the kernel may run the guest on the caller's processor, for as long as its scheduler sees fit.
+    /// `None`: when that call returned.
     fn resumed_ns(&self) -> Option<u64> {
         None
     }
 
-    /// Whether `vcpu` may have run between [`StopWorld::freeze`] and [`StopWorld::resume`]: because the source
-    /// doesn't freeze its guest ([`Facts::freezes`]), or because the guardian resumed it.
+    /// Whether `vcpu` may have run between [`StopWorld::freeze`] and [`StopWorld::resume`]. It may if the source
+    /// doesn't freeze its guest ([`Facts::freezes`]), or if the guardian resumed it.
     fn has_moved(&self, vcpu: &Vcpu) -> bool {
         let _ = vcpu;
         false
     }
 
-    /// Whether the guest was left alone, since someone else had paused it already: then it was not paused for us.
+    /// Whether someone else had paused the guest already, so that the source left it alone and paused nothing.
     fn was_left_alone(&self) -> bool {
         false
     }
 }
 
-/// A freeze that ended when [`StopWorld::resume`] returned, with no other program involved.
+/// A freeze that ended when [`StopWorld::resume`] returned, and that no other program disturbed.
 struct Undisturbed;
 
 impl LastFreeze for Undisturbed {}
 
-/// Addresses by a guest's own page tables, as a vCPU had them at the last freeze.
+/// Translates addresses by a guest's own page tables, as a vCPU had them at the last freeze.
 pub trait PageTables {
     /// The physical address of guest virtual address `address` for `vcpu`; `None` if it is not mapped.
     fn physical(&mut self, vcpu: &Vcpu, address: u64) -> Option<u64>;
 
-    /// The address at which `vcpu` sees the page tables of the kernel's half, where it has tables of its own (AArch64);
-    /// `None` if they are not mapped. Searches them: not while the guest is frozen.
+    /// The address at which `vcpu` sees the page tables of the kernel's half, where that half has tables of its own
+    /// (AArch64); `None` if they are not mapped. Searches for them, so it must not be called while the guest is frozen.
     fn kernel_tables(&mut self, vcpu: &Vcpu) -> Option<u64> {
         let _ = vcpu;
         None
@@ -321,25 +323,25 @@ pub trait PageTables {
 
 /// A guest whose samples the kernel takes.
 pub trait Pushed: Send {
-    /// What the backend says of itself.
+    /// The backend's description of itself.
     fn facts(&self) -> &Facts;
 
     /// Starts sampling.
     ///
     /// # Errors
-    /// Why it can't be started.
+    /// Says why sampling can't be started.
     fn start(&mut self) -> Result<(), SourceError>;
 
-    /// Waits until there is something worth draining, a signal came or `timeout_ms` passed.
+    /// Waits until enough samples have come to drain them, a signal came or `timeout_ms` passed.
     ///
     /// # Errors
-    /// Why waiting failed.
+    /// Says why waiting failed.
     fn wait(&mut self, timeout_ms: u16) -> Result<(), SourceError>;
 
     /// Fills slots with the samples that have come. Must not allocate.
     ///
     /// # Errors
-    /// Why sampling can't go on.
+    /// Says why sampling can't go on.
     fn drain(&mut self, sink: &mut Sink) -> Result<Life, SourceError>;
 
     /// Called once after the last drain: ends what is unfinished. Must not allocate.
@@ -354,11 +356,11 @@ pub trait Pushed: Send {
 /// One vCPU of a frozen guest.
 #[derive(Debug, Clone, Copy)]
 pub struct Vcpu {
-    /// Which.
+    /// The vCPU's number and address space.
     pub task: Task,
     /// What it was doing before the freeze.
     pub state: State,
-    /// Its registers; none if it is offline or its registers are not needed.
+    /// Its registers; empty if it is offline or its registers are not needed.
     pub registers: Registers,
     /// A number for the backend's own use: an index or a process id.
     pub handle: u64,
@@ -367,7 +369,7 @@ pub struct Vcpu {
 }
 
 impl Vcpu {
-    /// The address space of `address`: the upper half is shared by all spaces of a guest.
+    /// The address space of `address`: the upper half is shared by all address spaces of a guest.
     pub fn space_of(&self, address: u64) -> u32 {
         match self.details.root {
             Some(root) if !is_kernel_address(address) => space_of_root(self.task.space, root),
@@ -379,7 +381,7 @@ impl Vcpu {
 /// The vCPUs of one freeze. Never exceeds its initial capacity.
 #[derive(Debug)]
 pub struct Vcpus {
-    /// Those of this freeze, and behind them places of earlier ones.
+    /// The vCPUs of this freeze, and behind them entries that earlier freezes used.
     all: Vec<Vcpu>,
     count: usize,
     left_out: u64,
@@ -398,15 +400,15 @@ impl Vcpus {
         }
     }
 
-    /// Adds a vCPU; one beyond the capacity is counted and left out.
+    /// Adds a vCPU. One beyond the capacity is counted and left out.
     pub fn push(&mut self, vcpu: Vcpu) {
         if let Some(place) = self.add(vcpu.task, vcpu.state) {
             *place = vcpu;
         }
     }
 
-    /// Adds a vCPU without registers and details, to be filled in where it is, so that nothing large is copied while
-    /// the guest is frozen; `None` beyond the capacity, which is counted.
+    /// Adds a vCPU without registers and details, which the caller fills in place, so that nothing large is copied
+    /// while the guest is frozen. Returns `None` beyond the capacity, which is counted.
     #[inline]
     pub fn add(&mut self, task: Task, state: State) -> Option<&mut Vcpu> {
         if self.count >= self.all.len() && !self.grow() {
@@ -420,7 +422,7 @@ impl Vcpus {
         Some(vcpu)
     }
 
-    /// Makes a place for another one; `false` beyond the capacity.
+    /// Makes an entry for another vCPU; `false` beyond the capacity.
     #[cold]
     fn grow(&mut self) -> bool {
         let has_room = self.count < Self::MOST;
@@ -461,7 +463,7 @@ impl Default for Vcpus {
     }
 }
 
-/// Reads with `read`, page by page: for memory of which a range that is partly missing can't be read at all.
+/// Reads page by page with `read`. Needed for memory whose ranges can't be read at all if a part is missing.
 pub(crate) fn by_page(
     address: u64,
     into: &mut [u8],
@@ -481,22 +483,22 @@ pub(crate) fn by_page(
     done
 }
 
-/// A frozen guest, which is resumed when this is dropped.
+/// A frozen guest. Dropping it resumes the guest.
 pub struct Frozen<'a> {
     source: &'a mut dyn StopWorld,
     resumed: bool,
     /// When it was frozen.
     pub since_ns: u64,
-    /// Dropped when it runs again.
+    /// Dropped when the guest runs again, which lets the next guest be paused.
     _turn: Option<Turn>,
 }
 
 impl<'a> Frozen<'a> {
-    /// Freezes the guest of `source`, once it is its turn, and reads its vCPUs into `vcpus`.
+    /// Freezes the guest of `source`, once no other guest is paused, and reads its vCPUs into `vcpus`.
     ///
     /// # Errors
-    /// Why the guest could not be frozen or read; it is running.
-    // Inlined, as are the others: nothing is copied from call to call while the guest stands still.
+    /// Says why the guest could not be frozen or read; it is running.
+    // Inlined, as are the others: calls would copy their arguments while the guest is paused.
     #[inline(always)]
     pub fn freeze(
         source: &'a mut dyn StopWorld,
@@ -523,12 +525,12 @@ impl<'a> Frozen<'a> {
     /// Resumes the guest; returns for how long it was frozen, in nanoseconds.
     ///
     /// # Errors
-    /// Why it may still be frozen.
+    /// Says why it may still be frozen.
     #[inline(always)]
     pub fn resume(mut self) -> Result<u64, SourceError> {
         self.resumed = true;
         self.source.resume()?;
-        // Before the next one's turn begins.
+        // Asked before the next guest's pause begins.
         let end_ns = self.source.last_freeze().resumed_ns();
         let end_ns = end_ns.unwrap_or_else(monotonic_ns);
         Ok(end_ns.saturating_sub(self.since_ns))
@@ -538,13 +540,13 @@ impl<'a> Frozen<'a> {
 impl Drop for Frozen<'_> {
     fn drop(&mut self) {
         if !self.resumed {
-            // This error can't be reported; the one that led here is.
+            // An earlier error led here and is the one that is reported.
             let _ = self.source.resume();
         }
     }
 }
 
-/// Why a backend failed, as a message to a person: what, on what, why, and what to do.
+/// Why a backend failed, as a message to the user: what failed, on what, why, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SourceError(pub String);

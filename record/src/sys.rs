@@ -1,5 +1,5 @@
-//! The only place for `unsafe`: system interfaces, each wrapped so that its callers need none; and what several kinds
-//! of guests read of `/proc` and open at others' paths.
+//! The only module with `unsafe`: system interfaces, each wrapped so that its callers need none. It also holds code for
+//! `/proc` and for opening files at others' paths, which several kinds of guests share.
 
 pub mod clock;
 pub mod signal;

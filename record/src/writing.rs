@@ -1,8 +1,8 @@
 //! The encoder's thread, which may allocate, wait and fail.
 //!
-//! What enters: slots and notes from the ring, and what observers of the guest report. What leaves: the bytes of a
-//! recording. `encoder` is the thread; `pending` holds records until the next block, `placement` finds the images of a
-//! guest in its code. Nothing here reaches the guest itself.
+//! Input: slots and notes from the ring, and reports of the guest's observers. Output: the bytes of a recording.
+//! `encoder` is the thread, `pending` holds records until the next block, and `placement` finds the images of a guest
+//! in its code. Nothing here reaches the guest itself.
 
 pub mod shared_observer;
 mod pending;

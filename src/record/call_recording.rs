@@ -12,7 +12,7 @@ use anyhow::bail;
 use std::sync::Arc;
 use uniprof_record::{CallSummary, Counters, Ending, signal};
 
-/// Records calls, and says what they cost.
+/// Records calls, and reports their cost.
 pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     if args.targets.len() > 1 {
         bail!("--calls follows the calls of one guest: name one target");

@@ -1,4 +1,4 @@
-//! Where a recording goes: a new file that only its owner may read, a pipe, or a device.
+//! The output of a recording: a new file that only its owner may read, a pipe, or a device.
 
 use crate::new_file::{self, NewFile};
 use anyhow::{Context, bail};
@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use uniprof_record::output::Output;
 
-/// A checked place for a recording; a file is not created yet.
+/// A checked output path of a recording; a file is not created yet.
 pub enum OutputPath {
     /// Standard output.
     Stdout,
@@ -41,10 +41,10 @@ pub struct Before {
 }
 
 impl OutputPath {
-    /// Checks the place. Waits for the reader of a named pipe.
+    /// Checks the path. Waits for the reader of a named pipe.
     ///
     /// # Errors
-    /// Why nothing can be written there.
+    /// Says why nothing can be written there.
     pub fn find(path: &Path) -> anyhow::Result<Self> {
         if path == Path::new("-") {
             if io::IsTerminal::is_terminal(&io::stdout()) {
@@ -73,10 +73,10 @@ impl OutputPath {
         })
     }
 
-    /// A file, whatever its name points to: it may be replaced, but nothing else is opened.
+    /// Takes the path as a file, which may be replaced. Nothing else is opened.
     ///
     /// # Errors
-    /// There is something else.
+    /// There is something else at the path.
     pub fn of_file(path: &Path) -> anyhow::Result<Self> {
         match std::fs::symlink_metadata(path) {
             Ok(found) if !found.is_file() => {
@@ -89,7 +89,7 @@ impl OutputPath {
     /// Creates the file. An existing recording is renamed.
     ///
     /// # Errors
-    /// Why nothing can be written there.
+    /// Says why nothing can be written there.
     pub fn create(self) -> anyhow::Result<Destination> {
         let path = match self {
             OutputPath::Stdout => return Ok(Destination::Stdout),
@@ -102,8 +102,8 @@ impl OutputPath {
     }
 }
 
-/// A new file at `path`, and where the previous recordings are now. What is empty, and links that lead nowhere, are
-/// replaced.
+/// Creates a file at `path`, and returns where the previous recordings are now. Empty files, and links that lead
+/// nowhere, are replaced.
 fn create(path: &Path) -> io::Result<(File, Option<Before>)> {
     let new = NewFile::beside(path, 0o600)?;
     let file = new.file.try_clone()?;
@@ -132,7 +132,7 @@ impl Destination {
         Ok(descriptor.into())
     }
 
-    /// Whether there was a recording before.
+    /// Whether the path held a recording before.
     pub fn replaces(&self) -> bool {
         matches!(
             self,
@@ -143,7 +143,7 @@ impl Destination {
         )
     }
 
-    /// Removes a recording with nothing in it, and restores the previous ones.
+    /// Removes a recording that holds nothing, and restores the previous ones.
     pub fn discard(&self) {
         if let Destination::File { path, before, .. } = self {
             let _ = std::fs::remove_file(path);
@@ -151,7 +151,7 @@ impl Destination {
         }
     }
 
-    /// Keeps the recording, and of those before it the last one.
+    /// Keeps the recording, and the last one before it.
     pub fn keep(&self) {
         if let Destination::File {
             before: Some(before),
@@ -163,7 +163,7 @@ impl Destination {
         }
     }
 
-    /// Cuts off the part of a block that an output wrote before it failed; what is left are whole blocks.
+    /// Cuts off the partial block that an output wrote before it failed, so that only whole blocks are left.
     pub fn cut_to(&self, whole_bytes: u64) {
         if let Destination::File { file, .. } = self {
             let _ = file.set_len(whole_bytes);

@@ -1,10 +1,10 @@
-//! The file of one of several domains: its number, and what can be kept of its name.
+//! The file name of one of several domains: its number, and as much of its name as is safe.
 
-/// Most bytes of a domain's name in that of its file.
+/// Most bytes of a domain's name in its file's name.
 const NAME_BYTES_MAX: usize = 64;
 
-/// The file's name. Domains may be named by someone else: nothing but letters, digits, `.`, `_` and `-` of ASCII is
-/// kept, and the number in front of it, which no two domains have at a time, is neither a folder nor hidden.
+/// The file's name. Someone else may have named the domain, so only ASCII letters, digits, `.`, `_` and `-` are kept.
+/// The number in front is unique among the domains at one time; because of it the name is neither a folder nor hidden.
 pub fn name_of(id: u64, name: &str) -> String {
     let kept = |letter: char| match letter {
         '.' | '_' | '-' => letter,
@@ -61,7 +61,7 @@ mod tests {
         }
         assert_eq!(names[4], "5-.._.._etc_passwd.uprof");
         assert_eq!(name_of(7, "web"), "7-web.uprof");
-        // One of a name that looks like another's number and name, or like one that is kept.
+        // One domain's name may look like another's number and name, or like one that is kept.
         assert_ne!(name_of(1, "2-web"), name_of(12, "web"));
         assert_ne!(name_of(1, "web.uprof.old"), name_of(1, "web") + ".old");
         assert_ne!(name_of(7, "web 2"), name_of(8, "web/2"));

@@ -25,12 +25,12 @@ use uniprof_record::{Counters, Plan, Source, SourceError, Summary, signal};
 
 /// The default folder of recordings.
 const DEFAULT_FOLDER: &str = "domains";
-/// How often Xen is asked which domains there are.
+/// How often Xen is asked for its list of domains.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// How long a domain may take to be built and to boot before it is told that it is not recorded.
+/// How long a domain may take to be built and to boot before a message says that it is not recorded.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// A recording's number, and what came of it.
+/// A recording's number, and its result.
 type Ended = (u64, Result<Summary, SourceError>);
 
 /// Recordings that are made at the same time.
@@ -41,13 +41,13 @@ struct Recordings<'a> {
     folder: PathBuf,
     began: Instant,
     running: BTreeMap<u64, Running>,
-    /// With --all-domains: those that can't be recorded yet.
+    /// With --all-domains: domains that can't be recorded yet.
     waiting: BTreeMap<u64, Waiting>,
-    /// Those whose recording is over while they are still there.
+    /// Domains whose recording is over although they still exist.
     over: BTreeSet<u64>,
     /// Recordings that are over.
     done: Vec<(PathBuf, Summary)>,
-    /// Whether a domain could not be recorded, and whether something of one that could is lost.
+    /// Whether a domain could not be recorded, and whether a recording has lost samples or was cut.
     has_failed: bool,
     is_lossy: bool,
     report: Sender<Ended>,
@@ -104,7 +104,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     all.finish()
 }
 
-/// What can't be had of several domains.
+/// Refuses flags that are unavailable for several domains.
 fn refuse(args: &Args) -> anyhow::Result<()> {
     for target in &args.targets {
         if !target::is_domain(target) {
@@ -146,7 +146,7 @@ fn create(folder: &Path) -> anyhow::Result<()> {
 }
 
 impl Recordings<'_> {
-    /// Opens the domains that were named; says which can't be recorded.
+    /// Opens the domains that were named, and reports those that can't be recorded.
     fn open_named(&mut self) -> Vec<Source> {
         let mut sources: Vec<Source> = Vec::new();
         for target in &self.args.targets {
@@ -167,7 +167,7 @@ impl Recordings<'_> {
         sources
     }
 
-    /// Begins a recording; if it can't be, says why.
+    /// Begins a recording, or reports why it can't.
     fn begin(&mut self, source: Source, plan: Plan) {
         let id = source.hot.facts().target.id;
         if let Err(error) = self.try_to_begin(source, plan) {
@@ -210,7 +210,7 @@ impl Recordings<'_> {
         Ok(())
     }
 
-    /// Takes up domains that come, and recordings that end, until there are no more.
+    /// Handles domains that appear and recordings that end, until there are no more.
     fn attend(&mut self) {
         let is_watched = terminal::is_watched();
         let mut takes_up = self.args.all_domains;
@@ -237,13 +237,13 @@ impl Recordings<'_> {
         clear(is_watched);
     }
 
-    /// How long is left of the time asked for.
+    /// How much is left of the requested duration.
     fn left(&self) -> Option<Duration> {
         let duration = self.plan.duration?;
         Some(duration.saturating_sub(self.began.elapsed()))
     }
 
-    /// Takes up the domains that have come.
+    /// Starts recordings of the domains that have appeared.
     fn look(&mut self) -> Result<(), SourceError> {
         let listed = self.company.list()?;
         self.waiting
@@ -277,7 +277,7 @@ impl Recordings<'_> {
         Ok(())
     }
 
-    /// Remembers why a domain can't be recorded yet; says so once it has taken long.
+    /// Remembers why a domain can't be recorded yet, and reports it once that has taken long.
     fn wait_for(&mut self, id: u64, why: String) {
         let waiting = self.waiting.entry(id).or_insert_with(|| Waiting {
             since: Instant::now(),
@@ -314,13 +314,13 @@ impl Recordings<'_> {
         let of = format!("{}: ", path.display());
         match summary::outcome(&summary, self.plan.rate_hz, &of) {
             Ok(outcome) => self.is_lossy |= outcome != Outcome::Done,
-            // The line has said why.
+            // The line above has reported the reason.
             Err(_) => self.has_failed = true,
         }
         self.done.push((path, summary));
     }
 
-    /// Says what came of all together, and completes the files.
+    /// Reports the results of all recordings together, and completes the files.
     fn finish(self) -> anyhow::Result<Outcome> {
         for waiting in self.waiting.values().filter(|waiting| !waiting.is_told) {
             terminal::say(format_args!("uniprof: {}; it was left out", waiting.why));
@@ -343,7 +343,7 @@ impl Recordings<'_> {
         Ok(Outcome::lossy_if(self.is_lossy || !is_embedded))
     }
 
-    /// Embeds images into all files; returns whether each could take them.
+    /// Embeds images into all files; returns whether that worked for each.
     #[cfg(feature = "report")]
     fn embed_all(&self) -> bool {
         let failed = |(path, summary): &(PathBuf, Summary)| !embed(self.args, path, summary);
@@ -357,7 +357,7 @@ impl Recordings<'_> {
         true
     }
 
-    /// Shows samples and drops of all on the terminal.
+    /// Shows samples and losses of all recordings on the terminal.
     fn show_progress(&self) {
         let counted = |count: fn(&Counters) -> &AtomicU64| -> u64 {
             let all = self.running.values();
@@ -376,7 +376,7 @@ impl Recordings<'_> {
     }
 }
 
-/// Clears the line of the progress.
+/// Clears the line that shows the progress.
 fn clear(is_watched: bool) {
     if is_watched {
         let _ = write!(io::stderr(), "\r\x1b[K");

@@ -1,7 +1,7 @@
-//! The start of a recording, the same for samples, for calls and for several domains.
+//! The start of a recording; it is the same for samples, for calls and for several domains.
 //!
-//! In this order: the output is checked before the guest is touched, the guest is opened while a signal still ends the
-//! program at once, and privileges are dropped before any thread is started.
+//! The order matters: the output is checked before the guest is touched, the guest is opened while a signal still ends
+//! the program at once, and privileges are dropped before any thread is started.
 
 use crate::record::Args;
 use crate::target::{self, TargetRequest};
@@ -10,7 +10,7 @@ use anyhow::bail;
 use std::path::Path;
 use uniprof_record::{Facts, lockdown, signal};
 
-/// Refuses a command line that others' profilers would understand, with what to type instead.
+/// Refuses a command line that fits another profiler, and says what to type instead.
 pub fn refuse_other_tools(args: &Args) -> anyhow::Result<()> {
     match args.instead() {
         Some(instead) => bail!("{instead}"),
@@ -18,7 +18,7 @@ pub fn refuse_other_tools(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// Warns of guests that a recorder has left paused.
+/// Warns of guests that a killed recorder has left paused.
 pub fn warn_of_paused() {
     for guest in target::left_paused() {
         terminal::say(format_args!("uniprof: warning: {guest}"));

@@ -1,4 +1,4 @@
-//! What is said of a recording when it is over, and which status it ends with.
+//! The messages after a recording, and the exit status.
 
 use crate::outcome::Outcome;
 use crate::quantity;
@@ -10,13 +10,13 @@ use uniprof_record::{Ending, SourceError, Summary};
 use uprof::cold::{COUNTED_TIME_NS, PAUSED_BY_OTHERS_NS, SAMPLED_TIME_NS, TargetKind};
 use uprof::due::{LATE_NS, are_many_late, is_loss};
 
-/// From which share of the time on it is told that a guest stood still so much.
+/// Share of the time above which a message says that a guest was paused so much.
 const MUCH_OF_THE_TIME: f64 = 0.25;
 
-/// From which part of the rate on it is not reported that a guest that samples itself took fewer samples.
+/// Part of the rate above which no message says that a guest that samples itself took fewer samples.
 const LEAST_OF_RATE: f64 = 0.7;
 
-/// One of several things to know about a recording.
+/// A remark about a recording.
 enum Remark {
     /// How it went.
     Fact(String),
@@ -26,7 +26,7 @@ enum Remark {
     Warning(String),
 }
 
-/// What an output is called.
+/// The name of an output in messages.
 pub fn name_of(output: &Path) -> String {
     match output.to_str() {
         Some("-") => "standard output".to_string(),
@@ -34,11 +34,11 @@ pub fn name_of(output: &Path) -> String {
     }
 }
 
-/// Keeps the file of a recording, unless nothing is in it and it never began, or would replace another one: then its
-/// size is zero.
+/// Keeps the file of a recording. An empty one is discarded if it never began or would replace another; its size is
+/// then zero.
 ///
 /// # Errors
-/// As the recording's.
+/// Those of the recording.
 pub fn kept_in(
     output: Destination,
     summary: Result<Summary, SourceError>,
@@ -60,8 +60,8 @@ pub fn kept_in(
     }
 }
 
-/// Keeps a file with so many samples or calls and sound bytes, or discards it; returns whether it is there. `failed`:
-/// the recording could not go on; `cut`: since the output failed.
+/// Keeps a file with this number of samples or calls and of sound bytes, or discards it. Returns whether it exists.
+/// `failed`: the recording could not go on; `cut`: it ended because the output failed.
 pub fn is_kept(output: &Destination, (count, bytes): (u64, u64), failed: bool, cut: bool) -> bool {
     if count == 0 && (failed || output.replaces()) {
         output.discard();
@@ -74,7 +74,7 @@ pub fn is_kept(output: &Destination, (count, bytes): (u64, u64), failed: bool, c
     true
 }
 
-/// Where a recording of so many bytes is.
+/// The path and size of a recording with so many bytes.
 pub fn kept_at(output: &str, bytes: u64) -> String {
     match bytes {
         0 => format!("and kept nothing, which leaves {output} as it was"),
@@ -84,7 +84,7 @@ pub fn kept_at(output: &str, bytes: u64) -> String {
 
 /// Prints the summary of a recording to `output`, at `rate_hz`.
 pub fn say(summary: &Summary, output: &Path, rate_hz: f64) {
-    // That nothing could be recorded is said by [`outcome`].
+    // [`outcome`] reports that nothing could be recorded.
     if matches!(summary.ending, Ending::Failed(_)) && summary.bytes == 0 {
         return;
     }
@@ -124,7 +124,7 @@ pub fn say(summary: &Summary, output: &Path, rate_hz: f64) {
     }
 }
 
-/// Prints a line about one of several recordings, and what is wrong with it.
+/// Prints a line about one of several recordings, with its remarks.
 pub fn say_one_of_several(summary: &Summary, output: &Path, rate_hz: f64) {
     let output = output.display().to_string();
     let seconds = summary.passed_ns as f64 / 1e9;
@@ -273,10 +273,10 @@ pub fn output_failed(output: &str, error: &str) -> String {
     )
 }
 
-/// The status that a recording ends with; messages begin with `of`.
+/// The exit status of a recording; messages begin with `of`.
 ///
 /// # Errors
-/// Why it could not go on.
+/// Says why the recording could not go on.
 pub fn outcome(summary: &Summary, rate_hz: f64, of: &str) -> anyhow::Result<Outcome> {
     match &summary.ending {
         Ending::Failed(error) => bail!("{error}"),
@@ -302,7 +302,7 @@ fn is_lossy(summary: &Summary, rate_hz: f64) -> bool {
     lost.any(|(reason, count)| is_loss(*reason, *count, deadlines))
 }
 
-/// Why there is no sample, by the kernel's count of processor time.
+/// Says why there is no sample, by the processor time that the kernel counted.
 fn why_none(summary: &Summary) -> String {
     let longer = "record longer (-d) or faster (-F)";
     let Some(due) = summary.due else {
@@ -321,12 +321,12 @@ fn why_none(summary: &Summary) -> String {
     }
 }
 
-/// For which share of the time the guest stood still, or the recorder worked.
+/// Share of the time for which the guest was paused, or the recorder worked.
 fn share_of_time(summary: &Summary) -> f64 {
     summary.cost.sum_ns as f64 / summary.passed_ns.max(1) as f64
 }
 
-/// A message if the guest stood still for much of the time, and nobody has set how much is too much.
+/// A message if the guest was paused for much of the time and the user has set no limit.
 fn stood_still(summary: &Summary) -> Option<String> {
     let share = share_of_time(summary);
     let nobody_set_it = summary.slowed_to_ns.is_none();
@@ -344,7 +344,7 @@ fn capitalized(text: &str) -> String {
     first.to_uppercase() + rest
 }
 
-/// A message if a guest that samples itself does so much less often than was asked.
+/// A message if a guest that samples itself does so much less often than requested.
 fn seldom(summary: &Summary, rate_hz: f64) -> Option<String> {
     let seconds = summary.passed_ns as f64 / 1e9;
     let each = summary.samples as f64 / seconds / f64::from(summary.vcpus.max(1));
@@ -360,14 +360,14 @@ fn seldom(summary: &Summary, rate_hz: f64) -> Option<String> {
 
 /// A message if the samples don't account for the processor time that the kernel, or Xen, counted.
 fn gap(summary: &Summary) -> Option<String> {
-    // Samples that could not be written were taken.
+    // Samples that could not be written were taken, so they count as due.
     let due = summary
         .due
         .filter(|due| due.has_gap() && summary.output_error.is_none())?;
     let share = due.share()? * 100.0;
     let (sampled, counted) = (due.sampled_ns(), due.counted_ns);
     if share > 100.0 && (!summary.freezes || summary.kind.is_guest()) {
-        // The kernel's count of ended processes may be missing: it is a lower bound.
+        // The kernel's count may lack processes that ended, so it is a lower bound.
         return None;
     }
     let why = if let Some(why) = summary.missed_time {

@@ -1,11 +1,11 @@
-//! What somebody meant who gave `record` a word that is no target here: the first thing that users of other profilers
-//! try.
+//! Guesses the intent of a user who gave `record` a word that is no target here. Users of other profilers often try
+//! such words first.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// What to type instead, where there is no Xen and `targets` would be its domains: for a program, a process or its
-/// name; else what there is.
+/// What to type instead, where there is no Xen and `targets` would be its domains: the form for a program, a process
+/// or its name, or else the available forms.
 pub fn instead_of(targets: &[String]) -> Option<String> {
     let first = targets.first().filter(|first| !first.is_empty())?;
     if is_program(first) {
@@ -37,12 +37,12 @@ pub fn instead_of(targets: &[String]) -> Option<String> {
     })
 }
 
-/// Whether `text` could be the kind of a target.
+/// Whether `text` could be a prefix of targets.
 fn is_word(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_lowercase())
 }
 
-/// Whether `word` would be started by a shell: a file that may be executed, by its path or in a folder of PATH.
+/// Whether a shell would start `word`: an executable file, given by its path or found in a folder of PATH.
 fn is_program(word: &str) -> bool {
     let is_executable = |path: &Path| {
         path.metadata()
@@ -56,7 +56,7 @@ fn is_program(word: &str) -> bool {
     folders.any(|folder: PathBuf| is_executable(&folder.join(word)))
 }
 
-/// Whether a process is called so.
+/// Whether a process has this name.
 fn is_running(name: &str) -> bool {
     let Ok(processes) = Path::new("/proc").read_dir() else {
         return false;

@@ -1,8 +1,8 @@
-//! Names that other tools give to guests and containers. Enters: `kraft:web`, `docker:db`, … Leaves: a target of the
-//! recorder, found in the tool's own files, by its command line, or among the processes of this machine.
+//! Resolves names that other tools give to guests and containers. Input: `kraft:web`, `docker:db`, … Output: a target
+//! of the recorder, found in the tool's own files, by its command line, or among the processes of this machine.
 //!
-//! A resolver is one row of [`RESOLVERS`]; none of them samples anything. What a tool's files say is somebody's: a
-//! process that they name must look like what it should be.
+//! A resolver is one row of [`RESOLVERS`]; none of them samples anything. Another user may have written a tool's
+//! files, so a process that they name must look like what it should be.
 
 use anyhow::{Context, bail};
 use serde_json::Value;
@@ -13,18 +13,18 @@ use std::process::Command;
 
 /// Most bytes that are read of a file or of a program's output.
 const MOST_BYTES: u64 = 4 << 20;
-/// Most entries of a folder that are looked at.
+/// Most entries of a folder that are examined.
 const MOST_ENTRIES: usize = 4096;
 
-/// A tool's names.
+/// The resolver of a tool's names.
 pub struct Resolver {
     /// Prefix of its targets.
     pub prefix: &'static str,
     /// Form of its targets, for help.
     pub form: &'static str,
-    /// What they are, for help.
+    /// Description of its targets, for help.
     pub what: &'static str,
-    /// The target that a name is; `None` leaves the name to the recorder.
+    /// Finds the target of a name; `None` leaves the name to the recorder.
     find: fn(&str, &Machine) -> anyhow::Result<Option<String>>,
 }
 
@@ -80,11 +80,11 @@ pub const RESOLVERS: &[Resolver] = &[
     },
 ];
 
-/// The target that `target` stands for; itself, if it is no name of another tool. With `breakpoints`, a QEMU guest is
-/// its monitor, as its process has none.
+/// The target that `target` stands for; `target` itself if it is not another tool's name. With `breakpoints`, a QEMU
+/// guest is resolved to its monitor, as its process has no breakpoints.
 ///
 /// # Errors
-/// That the tool doesn't know the name, or that its guest can't be found.
+/// The tool doesn't know the name, or its guest can't be found.
 pub fn resolve(target: &str, breakpoints: bool) -> anyhow::Result<String> {
     let machine = Machine {
         breakpoints,
@@ -107,15 +107,15 @@ fn resolve_on(target: &str, machine: &Machine) -> anyhow::Result<String> {
     Ok(target.to_owned())
 }
 
-/// Where tools keep what they know. A test has folders and programs of its own.
+/// Where tools keep their state. A test has folders and programs of its own.
 struct Machine {
     /// The root of the file system.
     root: PathBuf,
-    /// Home folders: ours, and that of whoever called sudo.
+    /// Home folders: ours, and that of the user who called sudo.
     homes: Vec<PathBuf>,
-    /// Folder of the kernel's view of processes.
+    /// Root of procfs.
     proc: PathBuf,
-    /// Whether the guest is to stop at breakpoints.
+    /// Whether the guest will be stopped at breakpoints.
     breakpoints: bool,
     /// Runs a program and returns what it printed.
     ask: fn(&[&str]) -> anyhow::Result<String>,
@@ -153,13 +153,13 @@ impl Machine {
         pids
     }
 
-    /// Whether the process runs a guest under KVM: it has mapped the page of a vCPU.
+    /// Whether the process runs a guest under KVM; such a process has mapped the page of a vCPU.
     fn runs_a_guest(&self, pid: i32) -> bool {
         let maps = read(&self.proc.join(pid.to_string()).join("maps"));
         maps.is_ok_and(|maps| maps.contains("anon_inode:kvm-vcpu:"))
     }
 
-    /// The control group of a process, as `cgroup:` takes it: of version 2, or the one that systemd keeps.
+    /// The control group of a process, in the form that `cgroup:` takes: of version 2, or the one that systemd keeps.
     fn cgroup(&self, pid: i32) -> anyhow::Result<String> {
         let text = read(&self.proc.join(pid.to_string()).join("cgroup"))
             .with_context(|| format!("cannot see the control group of process {pid}"))?;
@@ -177,7 +177,7 @@ impl Machine {
     }
 }
 
-/// Runs a program that knows about its containers or guests.
+/// Runs a program that lists its containers or guests.
 fn ask(words: &[&str]) -> anyhow::Result<String> {
     let output = Command::new(words[0])
         .args(&words[1..])
@@ -204,7 +204,7 @@ fn read(path: &Path) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// A file of a tool's folder, which may be somebody's else: nothing but a regular file is opened.
+/// Reads a file of a tool's folder. It may belong to another user, so only a regular file is opened.
 fn read_state(path: &Path) -> anyhow::Result<String> {
     let kind = path
         .symlink_metadata()
@@ -225,7 +225,7 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// The names that there are, for a message.
+/// The existing names, for a message.
 fn listed(names: &[String]) -> String {
     if names.is_empty() {
         "none runs".to_owned()
@@ -234,7 +234,7 @@ fn listed(names: &[String]) -> String {
     }
 }
 
-/// A guest by its monitor's process, or else by its QMP monitor.
+/// A guest, given by its monitor's process, or else by its QMP monitor.
 fn guest(pid: i32, qmp: Option<String>, tool: &str, machine: &Machine) -> anyhow::Result<String> {
     let is_stepped = machine.breakpoints && qmp.is_some();
     if machine.runs_a_guest(pid) && cfg!(target_arch = "x86_64") && !is_stepped {
@@ -251,8 +251,8 @@ fn guest(pid: i32, qmp: Option<String>, tool: &str, machine: &Machine) -> anyhow
     }
 }
 
-/// KraftKit keeps a folder for each machine. Its name is the machine's number, and QEMU's pid file and monitor are in
-/// it. Names are in a database of its own, which `kraft ps` shows. Source: unikraft/kraftkit, machine/qemu/v1alpha1.go.
+/// KraftKit keeps a folder for each machine. The folder is named by the machine's number, and holds QEMU's pid file and
+/// monitor. Names are in a database, which `kraft ps` shows. Source: unikraft/kraftkit, machine/qemu/v1alpha1.go.
 fn kraft(name: &str, machine: &Machine) -> anyhow::Result<String> {
     let mut folders = Vec::new();
     for home in &machine.homes {
@@ -315,7 +315,7 @@ fn kraft_id(name: &str, machine: &Machine) -> anyhow::Result<String> {
     id.with_context(|| format!("kraft knows no machine {name}: {}", listed(&names)))
 }
 
-/// ops writes a file for each instance, named for its process. Source: nanovms/ops, provider/onprem/instance.go.
+/// ops writes a file for each instance, named by its process id. Source: nanovms/ops, provider/onprem/instance.go.
 fn ops(name: &str, machine: &Machine) -> anyhow::Result<String> {
     let mut names = Vec::new();
     for home in &machine.homes {
@@ -355,7 +355,7 @@ fn is_qemu(words: &[String]) -> bool {
     program.is_some_and(|program| program.starts_with("qemu-"))
 }
 
-/// Firecracker is started with the microVM's id, by its jailer always.
+/// Firecracker may have the microVM's id on its command line; with its jailer it always has.
 fn firecracker(id: &str, machine: &Machine) -> anyhow::Result<String> {
     let mut ids = Vec::new();
     for pid in machine.processes() {
@@ -384,7 +384,7 @@ fn firecracker(id: &str, machine: &Machine) -> anyhow::Result<String> {
 
 /// Monitors of Kata have the sandbox's id on their command line; of Dragonball the shim is the monitor.
 fn kata(id: &str, machine: &Machine) -> anyhow::Result<String> {
-    // One that is shorter could be a part of anything.
+    // A shorter id could be part of any word.
     if id.len() < 8
         || !id
             .bytes()
@@ -418,7 +418,7 @@ fn kata(id: &str, machine: &Machine) -> anyhow::Result<String> {
     }
 }
 
-/// The control group of a container, which `docker inspect` and `podman inspect` know by its first process.
+/// The control group of a container. `docker inspect` and `podman inspect` give the container's first process.
 fn container(tool: &str, name: &str, machine: &Machine) -> anyhow::Result<String> {
     let asked = [
         tool,
@@ -437,7 +437,7 @@ fn container(tool: &str, name: &str, machine: &Machine) -> anyhow::Result<String
     }
 }
 
-/// A pod's control group is the one around those of its containers; crictl knows these by their first processes.
+/// A pod's control group encloses those of its containers; crictl gives the first process of each.
 fn pod(name: &str, machine: &Machine) -> anyhow::Result<String> {
     let mut parts = name.splitn(3, '/');
     let (Some(namespace), Some(pod)) = (parts.next(), parts.next()) else {
@@ -475,7 +475,7 @@ fn pod(name: &str, machine: &Machine) -> anyhow::Result<String> {
     }
 }
 
-/// libvirt's monitor is slow and writes down each pause: a guest under KVM is sampled by its process instead.
+/// libvirt's monitor is slow and logs each pause, so a guest under KVM is sampled by its process instead.
 fn libvirt(name: &str, machine: &Machine) -> Option<String> {
     if name.contains('/') || machine.breakpoints || !cfg!(target_arch = "x86_64") {
         return None;

@@ -1,20 +1,20 @@
-//! Events of address spaces: which part of which image was mapped where (format-spec.md, section 6.4).
+//! Events of address spaces: mappings of parts of images (format-spec.md, section 6.4).
 
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read};
 
-/// An address space changes.
+/// An event of an address space.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModuleEvent {
-    /// When.
+    /// Time on the recording's monotonic clock.
     pub time_ns: u64,
     /// Address space; 0 with a process target is the kernel's.
     pub space: u32,
-    /// What happened.
+    /// The change.
     pub what: ModuleChange,
 }
 
-/// What happened to an address space.
+/// A change of an address space.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "StoredChange", into = "StoredChange")]
 pub enum ModuleChange {
@@ -22,7 +22,7 @@ pub enum ModuleChange {
     Mapped(Mapping),
     /// All mappings were removed: the process runs another program.
     Cleared,
-    /// The space began as a copy of another.
+    /// The address space began as a copy of another.
     CopiedFrom(u32),
 }
 
@@ -31,20 +31,19 @@ pub enum ModuleChange {
 pub struct Mapping {
     /// First address.
     pub start: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
     /// Offset of the first byte in the image file.
     pub file_offset: u64,
     /// Path of the image as the process saw it, or a name in brackets.
     pub path: String,
-    /// GNU build-id, empty where there is none. For code generated at run time, a number that distinguishes its
-    /// tables.
+    /// GNU build-id, empty if there is none. For code generated at run time, a number that distinguishes its tables.
     pub build_id: Vec<u8>,
-    /// Which file was mapped; `None` where there is none or it is not known.
+    /// The mapped file; `None` if there is none or it is unknown.
     pub file: Option<MappedFile>,
 }
 
-/// Which file was mapped, whatever lies at its path now.
+/// Identity of the mapped file, whatever file has its path now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct MappedFile {
     /// Device of its file system, major number.
@@ -53,12 +52,12 @@ pub struct MappedFile {
     pub device_minor: u32,
     /// Its inode number.
     pub inode: u64,
-    /// Its contents, where there is no build-id.
+    /// Its contents, if there is no build-id.
     pub contents: Option<Contents>,
 }
 
 impl MappedFile {
-    /// A file with known contents and an unknown place.
+    /// A file with known contents and an unknown device and inode.
     pub const fn anywhere(contents: Option<Contents>) -> Self {
         MappedFile {
             device_major: 0,
@@ -69,7 +68,8 @@ impl MappedFile {
     }
 }
 
-/// Identifies the contents of a file: another file has the same by chance in one of four thousand million cases.
+/// Identifies the contents of a file. Another file has the same identity by chance in one of four thousand million
+/// cases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Contents {
     /// Length of the file.
@@ -79,13 +79,13 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// No more of a file is read.
+    /// Most bytes that are read of a file.
     pub const MOST_BYTES: u64 = 64 << 20;
 
-    /// The contents of a file of `size_bytes` that `file` reads from its start.
+    /// The contents of a file of `size_bytes` bytes that `file` reads from its start.
     ///
     /// # Errors
-    /// What `file` returns.
+    /// Those of `file`.
     pub fn of(size_bytes: u64, file: impl Read) -> io::Result<Contents> {
         let mut file = file.take(Contents::MOST_BYTES);
         let mut hasher = crc32fast::Hasher::new();
@@ -104,7 +104,7 @@ impl Contents {
         })
     }
 
-    /// Twelve bytes that take the place of the build-id of an image that has none.
+    /// Twelve bytes that serve as the build-id of an image that has none.
     pub fn as_id(self) -> Vec<u8> {
         let mut id = self.size_bytes.to_le_bytes().to_vec();
         id.extend(self.crc.to_le_bytes());
@@ -112,7 +112,7 @@ impl Contents {
     }
 }
 
-/// A change as stored: a mapping whose file is known has a variant of its own.
+/// A change as stored. A mapping whose file is known has a variant of its own.
 #[derive(Serialize, Deserialize)]
 enum StoredChange {
     Mapped(Place),
@@ -184,7 +184,7 @@ mod tests {
             check.as_id(),
             [9, 0, 0, 0, 0, 0, 0, 0, 0x26, 0x39, 0xf4, 0xcb]
         );
-        // What is longer than is looked at ends there.
+        // Only the first bytes of a longer file are read.
         let zeros = Contents::of(7, io::repeat(0)).unwrap();
         let as_many = Contents::of(7, io::repeat(0).take(Contents::MOST_BYTES)).unwrap();
         assert_eq!(zeros, as_many);

@@ -2,42 +2,42 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A fact about an address space of a guest, known from a time on.
+/// A fact about an address space of a guest, valid from a time on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpaceEvent {
-    /// When it became known.
+    /// Time at which the fact became known.
     pub time_ns: u64,
     /// Its number: [`space_of_root`].
     pub space: u32,
     /// The root of its page tables, as samples have it.
     pub root: u64,
-    /// What is known.
+    /// The fact.
     pub what: SpaceChange,
 }
 
-/// What is known of an address space.
+/// A fact about an address space.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SpaceChange {
     /// It was in use.
     Seen,
-    /// A process of the guest has it.
+    /// A process of the guest uses it.
     Named {
-        /// The guest's number for the process.
+        /// The process id in the guest.
         pid: u32,
-        /// What the process is called.
+        /// The name of the process.
         name: String,
     },
 }
 
-/// What the number of an address space stands for (format-spec.md, section 5.7).
+/// The meaning of an address-space number (format-spec.md, section 5.7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddressSpace {
-    /// The kernel's, which all processes of the recorder's machine share.
+    /// The kernel's address space, which all processes of the recorder's machine share.
     Kernel,
     /// A process, by its id.
     Process(u32),
-    /// All addresses of a guest from this boot to the next; the first is 0. Where a guest has several page tables, what
-    /// these have in common.
+    /// All addresses of a guest from this boot to the next; the first boot is 0. If a guest has several page tables,
+    /// the addresses that these have in common.
     Boot(u32),
     /// One of a guest's page tables, by the number that its root has.
     PageTables(u32),
@@ -54,7 +54,7 @@ impl AddressSpace {
         }
     }
 
-    /// The boot with this number, if it is one.
+    /// The number of the boot, if it is one.
     pub fn boot(self) -> Option<u32> {
         match self {
             AddressSpace::Boot(number) => Some(number),
@@ -63,11 +63,11 @@ impl AddressSpace {
     }
 }
 
-/// Space numbers from here on are derived from roots.
+/// Address-space numbers from here on are derived from roots.
 pub const FIRST_ROOT_SPACE: u32 = 1 << 31;
 
-/// The number of the address space with this root (format-spec.md, section 5.7). `shared` is the space of the guest's
-/// tasks, which stands for what all its spaces have in common.
+/// The number of the address space with this root (format-spec.md, section 5.7). `shared` is the address space of the
+/// guest's tasks, which stands for everything that all its address spaces have in common.
 pub fn space_of_root(shared: u32, root: u64) -> u32 {
     let frame = (root >> 12) as u32;
     let below = (root as u32 & 0xfff) << 19;

@@ -15,7 +15,7 @@
 
 use std::cmp::{Ordering, Reverse};
 
-/// What a symbol stands for.
+/// Kind of a symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// An address in code or data, not marked as a function.
@@ -28,12 +28,12 @@ pub enum Kind {
     Function,
 }
 
-/// Who may refer to a symbol.
+/// Scope of a symbol: who may refer to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Binding {
     /// Its own file.
     Local,
-    /// Every file, unless another one defines it too.
+    /// Every file, unless another one defines it, too.
     Weak,
     /// Every file.
     Global,
@@ -44,7 +44,7 @@ pub enum Binding {
 pub struct Alias<'a> {
     /// The linker's name, without version.
     pub name: &'a str,
-    /// What it stands for.
+    /// Kind of symbol.
     pub kind: Kind,
     /// Who may refer to it.
     pub binding: Binding,

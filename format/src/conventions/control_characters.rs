@@ -1,10 +1,9 @@
 //! Characters that control a terminal, a page or an editor instead of being displayed. Texts of a recording, an
 //! image, a guest or a stub may contain any of them.
-//!
-//! Source: Unicode 17.0, `UnicodeData.txt`: the general categories Cc, Cf, Zl and Zp; for Cf, whole blocks whose
-//! remainder is reserved for more of the same.
+//! Source: Unicode 17.0, `UnicodeData.txt`: the general categories Cc, Cf, Zl and Zp. For Cf, whole blocks whose
+//! remainder is reserved for more such characters.
 
-/// First and last character of each stretch, ascending.
+/// First and last character of each range, ascending.
 const CONTROL: [(char, char); 21] = [
     ('\0', '\u{1f}'),
     ('\u{7f}', '\u{9f}'),
@@ -33,7 +32,7 @@ const CONTROL: [(char, char); 21] = [
 /// Whether `letter` moves the cursor, ends a line, changes the direction of text, is invisible, or is a noncharacter.
 /// Tabs and line ends are included.
 pub fn is_control_character(letter: char) -> bool {
-    // The common case first.
+    // Printable ASCII is tested first, as it is most common.
     !(' '..='~').contains(&letter)
         && CONTROL
             .iter()

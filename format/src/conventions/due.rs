@@ -1,40 +1,40 @@
-//! Compares the samples taken with those that were due: each stands for a period of processor time, which the kernel
-//! counts too.
+//! Compares the samples taken with those that were due. Each stands for a period of processor time, which the kernel
+//! counts, too.
 
 use crate::cold::{COUNTED_TIME_NS, LossReason, ProcessTime, SAMPLED_TIME_NS};
 
-/// Samples, and the processor time that the kernel counted for what was sampled.
+/// The number of samples, and the processor time that the kernel counted for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Due {
     /// Samples of running vCPUs or threads.
     pub samples: u64,
     /// Processor time that the kernel counted.
     pub counted_ns: u64,
-    /// Samples a second of processor time, in thousandths.
+    /// Samples per second of processor time, in thousandths.
     pub rate_millihertz: u64,
 }
 
 /// A gap below this share of the processor time is not reported.
 const LEAST_GAP: f64 = 0.05;
-/// Samples fall at random: the square root of their number is the usual error, and three times that is
-/// an unusual one.
+/// Number of usual errors that make a gap. Samples fall at random, so the usual error is the square root of their
+/// number; three times that is unusual.
 const ERRORS: f64 = 3.0;
 
-/// Up to this share of all deadlines may be missed without an effect on the exit status: a busy machine misses as
-/// many, and the sampling error of most shares is larger.
+/// Up to this share of all deadlines may be missed without an effect on the exit status. A busy machine misses as many,
+/// and the sampling error of most shares is larger.
 pub const MISSED_SHARE_MAX: f64 = 0.05;
 
-/// A sample is late if it was taken more than this many nanoseconds after its deadline: it may show what the guest
-/// did after that deadline.
+/// A sample is late if it was taken more than this many nanoseconds after its deadline. It may show what the guest did
+/// after that deadline.
 pub const LATE_NS: u64 = 1_000_000;
 
-/// Whether a sample is late; `false` where its lateness is not known.
+/// Whether a sample is late; `false` if its lateness is unknown.
 pub fn is_late(late_ns: Option<u64>) -> bool {
     late_ns.is_some_and(|late_ns| late_ns > LATE_NS)
 }
 
-/// Late samples are not reported up to this share of all: what they show instead of what was due is less than the
-/// sampling error of most shares.
+/// Up to this share of all samples, late ones are not reported: their effect is smaller than the sampling error of most
+/// shares.
 pub const LATE_SHARE_MAX: f64 = 0.01;
 
 /// Whether `late` of `samples` are enough to be reported.
@@ -52,16 +52,15 @@ pub fn is_loss(reason: LossReason, count: u64, deadlines: f64) -> bool {
 }
 
 impl Due {
-    /// Of a guest whose hypervisor or kernel counts its vCPUs' processor time, by the totals of its recording:
-    /// `samples` of running vCPUs, at a nominal rate of `rate_millihertz`. `None` if nobody counted.
+    /// For a guest whose hypervisor or kernel counts its vCPUs' processor time, by the totals of its recording:
+    /// `samples` of running vCPUs, at a nominal rate of `rate_millihertz`. `None` if nothing was counted.
     pub fn of_guest(totals: &[(String, u64)], samples: u64, rate_millihertz: u64) -> Option<Due> {
         let total = |wanted: &str| {
             let mut found = totals.iter().filter(|(name, _)| name == wanted);
             found.next().map(|(_, value)| *value)
         };
         let (counted_ns, sampled_ns) = (total(COUNTED_TIME_NS)?, total(SAMPLED_TIME_NS)?);
-        // The rate at which they were taken: deadlines that were missed, and rates that were lowered, are reported
-        // elsewhere.
+        // The rate at which they were really taken. Missed deadlines and lowered rates are reported elsewhere.
         let rate = (u128::from(samples) * 1_000_000_000_000).checked_div(u128::from(sampled_ns));
         let rate = rate.and_then(|rate| u64::try_from(rate).ok());
         Some(Due {
@@ -87,7 +86,7 @@ impl Due {
         (due > 0.0).then(|| self.samples as f64 / due)
     }
 
-    /// Whether more samples are missing, or too many, than chance explains.
+    /// Whether more samples are missing, or in excess, than chance explains.
     pub fn has_gap(&self) -> bool {
         let due = self.samples_due();
         let gap = (self.samples as f64 - due).abs();
@@ -115,11 +114,11 @@ mod tests {
         let of = |counted_ns, sampled_ns, samples| {
             Due::of_guest(&totals(counted_ns, sampled_ns), samples, 100_000).unwrap()
         };
-        // A rate that was lowered to 50 Hz.
+        // The rate was lowered to 50 Hz.
         let slowed = of(10 * second, 10 * second, 500);
         assert!(!slowed.has_gap() && slowed.sampled_ns() == 10 * second);
         assert!(of(20 * second, 10 * second, 500).has_gap());
-        // Samples that always find it asleep.
+        // Samples always find the guest asleep.
         let asleep = of(3 * second, 0, 0);
         assert!(asleep.has_gap() && asleep.share() == Some(0.0));
         assert_eq!(Due::of_guest(&[], 500, 100_000), None);

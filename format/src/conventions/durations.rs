@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-/// Many durations, whose percentiles are at most 0.8 % too high.
+/// Many durations. Their percentiles are at most 0.8 % too high.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Durations {
-    /// By logarithmic class, see [`class_of`].
+    /// Counts by logarithmic class, see [`class_of`].
     classes: BTreeMap<u16, u64>,
-    /// How many.
+    /// Number of durations.
     pub count: u64,
     /// The longest, in nanoseconds.
     pub max_ns: u64,
@@ -50,7 +50,7 @@ impl Durations {
         self.sum_ns += other.sum_ns;
     }
 
-    /// The duration that `share` (0 to 1) of all don't exceed, in nanoseconds; `None` if there are none.
+    /// The duration that a `share` (0 to 1) of all durations don't exceed, in nanoseconds; `None` if there are none.
     pub fn percentile_ns(&self, share: f64) -> Option<u64> {
         let rank = ((self.count as f64 * share).ceil() as u64).clamp(1, self.count.max(1));
         let mut seen = 0;

@@ -1,14 +1,14 @@
-//! Texts that those who run a build take for commands when they read them in its log. A name in a recording may be one.
+//! Texts that a build runner executes as commands if they are in a log. A name in a recording may be one.
 //!
 //! Sources: GitHub's runner, `ActionCommand.cs` (`::name key=value::data` at the start of a line, `##[name]data`
 //! anywhere); Azure's agent, `Command.cs` (`##vso[area.event]data` anywhere).
 
 use std::borrow::Cow;
 
-/// What begins a command wherever it stands, each without its second `#`; the case of letters doesn't count.
+/// Texts that begin a command at any position, each without its second `#`. The case of letters doesn't matter.
 const ANYWHERE: [&str; 2] = ["[", "vso["];
 
-/// `text` with a space in each command, which then is none. Lines are taken one by one.
+/// `text` with a space in each command, which makes it harmless. Lines are handled one by one.
 pub fn without_commands(text: &str) -> Cow<'_, str> {
     let is_clean = !text.contains("##") && !text.contains("::");
     if is_clean || !text.split('\n').any(has_command) {
@@ -18,7 +18,7 @@ pub fn without_commands(text: &str) -> Cow<'_, str> {
     Cow::Owned(lines.join("\n"))
 }
 
-/// Whether `text`, what stands behind a `##`, makes that a command.
+/// Whether `text`, which follows a `##`, makes that a command.
 pub fn command_behind(text: &str) -> bool {
     ANYWHERE.iter().any(|one| {
         text.get(..one.len())
@@ -30,8 +30,8 @@ fn has_command(line: &str) -> bool {
     (0..line.len()).any(|at| begins_command(line, at))
 }
 
-/// Whether a command begins at the byte `at` of `line`: its second `#`, or a word that may come to stand at the start
-/// of a line of its own, when texts are wrapped.
+/// Whether a command begins at the byte `at` of `line`. It begins with its second `#`, or with a word that may be
+/// wrapped to the start of a line of its own.
 fn begins_command(line: &str, at: usize) -> bool {
     let bytes = line.as_bytes();
     match bytes[at] {

@@ -1,17 +1,18 @@
-//! Whether a recording was made on this machine, since it was last started. A recorder leaves a mark in the recording,
-//! a report compares it with its own machine's: only then may paths in the recording lead to files of the reader.
+//! Shows whether a recording was made on this machine, since its last boot. A recorder leaves a mark in the recording,
+//! and a report compares it with its own machine's. Only if they match may paths in the recording lead to files of the
+//! reader.
 
 use std::fs;
 
-/// The name of the note that has the mark of the machine that made the recording.
+/// The name of the note with the mark of the machine that made the recording.
 pub const MADE_ON: &str = "made on";
 
-/// The mark of this machine until it is started again; `None` where it has no such numbers. Sixteen hexadecimal digits
-/// of its machine-id(5) and of the random number that Linux draws at each start: who doesn't know both can't make it
-/// up, and it doesn't tell them.
+/// The mark of this machine until its next boot; `None` if the machine lacks the numbers it is made of. It consists of
+/// sixteen hexadecimal digits, made from the machine-id(5) and the random number that Linux draws at each boot. Nobody
+/// who doesn't know both can forge the mark, and the mark doesn't reveal them.
 pub fn mark() -> Option<String> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    // Not every container has one.
+    // Not every container has a machine-id.
     let machine = fs::read_to_string("/etc/machine-id").unwrap_or_default();
     Some(mark_of(machine.trim(), boot.trim()))
 }

@@ -1,11 +1,11 @@
-//! The one rule for whether an image is what a guest runs, and where it is loaded; recorder, doctor and report ask it.
-//! Input: an image, and code that was read from the guest's memory. Output: the image's bias, or why it can't be
-//! determined.
+//! The one rule that decides whether a guest runs an image, and where the image is loaded; recorder, doctor and report
+//! use it. Input: an image, and code that was read from the guest's memory. Output: the image's bias, or the reason why
+//! it can't be determined.
 //!
 //! Each piece of code is searched for in the image's text, at the same offset in a page, since images are moved by
-//! whole pages. Each match is a vote for a bias; those with most votes are checked with all pieces that are then in
-//! the image. Relocated addresses in the code differ by exactly the bias, and match; so does what the image says is
-//! patched at run time.
+//! whole pages. Each match is a vote for a bias. The biases with most votes are checked with all pieces that are then
+//! in the image. Relocated addresses in the code differ by exactly the bias, and count as matches. So do bytes that
+//! the image declares as patched at run time.
 
 use crate::cold::Code;
 use crate::cpu::x86_64::CALL_OPCODE;
@@ -14,41 +14,41 @@ use std::collections::HashMap;
 
 /// The code of an image, by the addresses that it is linked at.
 pub trait ImageText {
-    /// The parts that hold code: first addresses, and bytes in the file.
+    /// The parts that hold code: first addresses, and numbers of bytes in the file.
     fn parts(&self) -> Vec<(u64, u64)>;
 
-    /// So many bytes of code; `None` where the file has fewer.
+    /// `length_bytes` bytes of code; `None` if the file has fewer.
     fn code_at(&self, address: u64, length_bytes: u64) -> Option<Cow<'_, [u8]>>;
 
     /// The page where its lowest part begins.
     fn lowest_page(&self) -> Option<u64>;
 
-    /// Whether the guest may run other code in many places, as kernels patch theirs when they boot.
+    /// Whether the guest may run other code at many addresses, since kernels patch their code when they boot.
     fn may_be_patched(&self) -> bool;
 
-    /// Whether the image says that the byte at `address` is patched.
+    /// Whether the image declares the byte at `address` as patched.
     fn is_written_over(&self, _address: u64) -> bool {
         false
     }
 }
 
-/// Images are moved by whole pages.
+/// Unit by which images are moved, in bytes.
 pub const PAGE_BYTES: u64 = 4096;
 /// Most records of code to search for.
 const CODES_MAX: usize = 128;
 /// The part of an image's text to search (bytes).
 const TEXT_BYTES_MAX: u64 = 128 << 20;
-/// A piece that is in the image more often than this (identical functions) has no vote.
+/// A piece that is in the image more often than this, as identical functions are, has no vote.
 const PLACES_MAX: usize = 8;
 /// Most biases to check.
 const CHECKED_MAX: usize = 8;
-/// Pieces that must match: a single one may match by chance, or be in another build too.
+/// Fewest pieces that must match. A single one may match by chance, or be in another build, too.
 const SAME_MIN: usize = 2;
 
-/// Where an image is.
+/// The position of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Located {
-    /// What to add (wrapping) to its own addresses.
+    /// Difference to add (wrapping) to the image's own addresses.
     pub bias: u64,
     /// How well its code matches there.
     pub agreement: Agreement,
@@ -59,7 +59,7 @@ pub struct Located {
 pub struct Agreement {
     /// Pieces that match.
     pub same: usize,
-    /// Pieces that don't.
+    /// Pieces that don't match.
     pub other: usize,
 }
 
@@ -70,7 +70,7 @@ impl Agreement {
     }
 }
 
-/// Why an image's place can't be determined.
+/// The reason why an image's position can't be determined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotLocated {
     /// No piece is in it.
@@ -88,19 +88,19 @@ pub enum NotLocated {
          another build's, or too little of it ran", agreement.same, agreement.compared()
     )]
     Doubtful {
-        /// How far the image would be moved there.
+        /// The bias of that position.
         bias: u64,
-        /// First address there.
+        /// First address at that position.
         start: u64,
-        /// How well the code matches there.
+        /// How well the code matches at that position.
         agreement: Agreement,
     },
-    /// It may be at several places.
+    /// There are several possible positions.
     #[error("it may be at {first:#x} or at {second:#x}: give the right one as FILE@ADDRESS")]
     Ambiguous {
-        /// First address at the most likely place.
+        /// First address at the most likely position.
         first: u64,
-        /// First address at another one.
+        /// First address at another position.
         second: u64,
     },
 }
@@ -121,7 +121,7 @@ fn pieces(code: &[Code]) -> impl Iterator<Item = Piece<'_>> {
 /// Finds `image` among `code`.
 ///
 /// # Errors
-/// [`NotLocated`] if it isn't there, or that isn't certain.
+/// [`NotLocated`] if it isn't there, or if its position isn't certain.
 pub fn locate(image: &(impl ImageText + ?Sized), code: &[Code]) -> Result<Located, NotLocated> {
     let pieces: Vec<Piece<'_>> = pieces(code).collect();
     let mut votes = HashMap::<u64, usize>::new();
@@ -144,7 +144,7 @@ pub fn locate(image: &(impl ImageText + ?Sized), code: &[Code]) -> Result<Locate
             pieces: pieces.len(),
         });
     };
-    // At the linked address nothing is guessed.
+    // At the link-time address nothing is guessed, so less evidence suffices.
     let least = if best.bias == 0 { 1 } else { SAME_MIN };
     if best.agreement.same < least || contradicts(image, best.agreement) {
         return Err(NotLocated::Doubtful {
@@ -153,7 +153,7 @@ pub fn locate(image: &(impl ImageText + ?Sized), code: &[Code]) -> Result<Locate
             agreement: best.agreement,
         });
     }
-    // Identical functions may give another place a few votes.
+    // Identical functions may give another position a few votes.
     if let Some(second) = checked.get(1)
         && second.agreement.same * 2 > best.agreement.same
     {
@@ -185,7 +185,8 @@ pub fn agreement(image: &(impl ImageText + ?Sized), bias: u64, code: &[Code]) ->
     found
 }
 
-/// Whether the image isn't the guest's, or not there. Kernels patch some of their code.
+/// Whether the code contradicts that the guest has the image there. Kernels patch some of their code, so they may
+/// differ more.
 pub fn contradicts(image: &(impl ImageText + ?Sized), agreement: Agreement) -> bool {
     let allowed = if image.may_be_patched() {
         agreement.same
@@ -195,20 +196,20 @@ pub fn contradicts(image: &(impl ImageText + ?Sized), agreement: Agreement) -> b
     agreement.other > allowed
 }
 
-/// The address of the image's lowest page where it was moved by `bias`.
+/// The address of the image's lowest page after a move by `bias`.
 pub fn start(image: &(impl ImageText + ?Sized), bias: u64) -> u64 {
     let lowest = image.lowest_page().unwrap_or(0);
     lowest.wrapping_add(bias)
 }
 
-/// The biases at which each of `pieces` is in `image`; none of one that has many.
+/// The biases at which each of `pieces` is in `image`; empty for a piece with too many.
 fn places(image: &(impl ImageText + ?Sized), pieces: &[Piece<'_>]) -> Vec<Vec<u64>> {
     let mut found = vec![Vec::new(); pieces.len()];
     let mut left_bytes = TEXT_BYTES_MAX;
     for (start, file_bytes) in image.parts() {
         let length_bytes = file_bytes.min(left_bytes);
         left_bytes -= length_bytes;
-        // A recorder has to read it.
+        // A recorder has to read the text from the file.
         let Some(text) = image.code_at(start, length_bytes) else {
             continue;
         };
@@ -231,13 +232,12 @@ fn places(image: &(impl ImageText + ?Sized), pieces: &[Piece<'_>]) -> Vec<Vec<u6
     found
 }
 
-/// Linux's replacement of calls that only tracing needs.
+/// The instruction with which Linux replaces calls that only tracing needs.
 const NOP: [u8; 5] = [0x0f, 0x1f, 0x44, 0x00, 0x00];
 
-/// Whether code matches: it may differ by relocation by `bias`, in bytes patched at run time, and in calls for
-/// tracing.
+/// Whether code matches. It may differ by relocation by `bias`, in bytes patched at run time, and in calls for tracing.
 fn is_same(own: &[u8], seen: &[u8], bias: u64, is_kept: impl Fn(usize) -> bool) -> bool {
-    // Most places are rejected without comparing everything.
+    // This rejects most positions without comparing everything.
     let equal = own.iter().zip(seen).filter(|(own, seen)| own == seen);
     if equal.count() < Code::PIECE_BYTES / 2 {
         return false;

@@ -5,7 +5,7 @@ use super::{Call, SpecialRegisters};
 
 /// The frame pointer (x29).
 pub const FP: u8 = 29;
-/// The link register (x30): where a function that has called none returns to.
+/// The link register (x30): the return address of a function that has made no call.
 pub const LR: u8 = 30;
 /// The stack pointer.
 pub const SP: u8 = 31;
@@ -14,14 +14,14 @@ pub const PC: u8 = 32;
 /// The state of the processor, as exceptions save it.
 pub const PSTATE: u8 = 33;
 
-/// Those that every sample needs.
+/// The registers that every sample needs.
 pub(super) const SPECIAL_REGISTERS: SpecialRegisters = SpecialRegisters {
     ip: PC,
     sp: SP,
     fp: FP,
 };
 
-/// Bytes of each instruction, which are aligned to it.
+/// Length of each instruction, which is aligned to it, in bytes.
 pub const INSTRUCTION_BYTES: u64 = 4;
 
 const NAMES: [&str; 34] = [
@@ -35,7 +35,7 @@ pub(super) fn register_name(number: u8) -> Option<&'static str> {
 }
 
 /// Whether `address` is in the upper half of the address space. Bit 55 selects it (Arm ARM, D8.9, "Pointer
-/// authentication"): the bits above may be a tag or a signature.
+/// authentication"), as the bits above may be a tag or a signature.
 pub const fn is_in_upper_half(address: u64) -> bool {
     address >> 55 & 1 == 1
 }
@@ -43,7 +43,7 @@ pub const fn is_in_upper_half(address: u64) -> bool {
 /// See [`Arch::without_signature`](crate::Arch::without_signature).
 #[inline]
 pub const fn without_signature(address: u64) -> u64 {
-    /// Above the bits that select memory.
+    /// The bits above those that select memory.
     const SIGNATURE: u64 = u64::MAX << 48;
     if is_in_upper_half(address) {
         address | SIGNATURE

@@ -8,7 +8,7 @@ pub const RBX: u8 = 3;
 pub const RBP: u8 = 6;
 /// The stack pointer.
 pub const RSP: u8 = 7;
-/// r10, in which code that realigns its stack saves the old one.
+/// r10, in which code that realigns its stack saves the old stack pointer.
 pub const R10: u8 = 10;
 /// r12, the first of four that calls preserve.
 pub const R12: u8 = 12;
@@ -27,21 +27,21 @@ pub const FS_BASE: u8 = 58;
 /// Start of the gs segment.
 pub const GS_BASE: u8 = 59;
 
-/// Those that every sample needs.
+/// The registers that every sample needs.
 pub(super) const SPECIAL_REGISTERS: SpecialRegisters = SpecialRegisters {
     ip: RIP,
     sp: RSP,
     fp: RBP,
 };
 
-/// Bytes of the longest call (SDM volume 2A, "CALL"), without prefixes. Those change neither the length nor the target
-/// of the rest, so that they need not be seen.
+/// Bytes of the longest call (SDM volume 2A, "CALL"), without prefixes. Prefixes change neither the length nor the
+/// target of the rest, so they can be ignored.
 pub(super) const CALL_BYTES: usize = 7;
 
 /// First byte of a direct call, CALL rel32.
 pub const CALL_OPCODE: u8 = 0xe8;
 
-/// Names by number, as far as these are in one piece.
+/// Names by number, for the numbers without gaps.
 const NAMES: [&str; 17] = [
     "rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13",
     "r14", "r15", "rip",
@@ -77,7 +77,7 @@ pub(super) fn call_before(return_address: u64, code: &[u8]) -> Option<Call> {
 }
 
 /// Whether `code` ends in CALL r/m64: FF /2, whose length is in its ModR/M and SIB bytes (SDM volume 2A, 2.1.5). A far
-/// call (FF /3) is none: no compiler writes one, and its bytes are common in other instructions.
+/// call (FF /3) doesn't count: no compiler writes one, and its bytes are common in other instructions.
 fn is_indirect(code: &[u8]) -> bool {
     (2..=CALL_BYTES).any(|length_bytes| {
         let call = code.len().checked_sub(length_bytes);

@@ -1,23 +1,23 @@
-//! Section 1, identity: which image a part belongs to.
+//! Section 1, identity: the image that a part belongs to.
 
 use super::section::{SectionReader, put_bytes};
 use crate::error::Fault;
 use crate::samples::Arch;
 use crate::varint;
 
-/// Which image a table describes.
+/// The image that a table describes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageIdentity {
     /// Path as in [`crate::cold::Mapping::path`], or a name in brackets such as `[kernel]`.
     pub path: String,
-    /// GNU build-id, empty where there is none.
+    /// GNU build-id, empty if there is none.
     pub build_id: Vec<u8>,
     /// Instruction set.
     pub arch: Arch,
-    /// Added to an address of the tables, wrapping, to get the address in the guest. Zero where the tables hold guest
-    /// addresses, or where a [`crate::cold::Mapping`] has the place.
+    /// Difference to add, wrapping, to an address of the tables to get the address in the guest. Zero if the tables
+    /// hold guest addresses, or if a [`crate::cold::Mapping`] gives the address.
     pub load_bias: u64,
-    /// Where the tables come from, for people: `kallsyms`, `symtab`, …
+    /// Origin of the tables, for users: `kallsyms`, `symtab`, …
     pub origin: String,
 }
 

@@ -1,4 +1,4 @@
-//! Section 4, lines: functions, files and lines at single addresses, each text once.
+//! Section 4, lines: functions, files and lines at single addresses, with each text stored once.
 
 use super::section::{Entries, Entry, SectionReader};
 use crate::error::Fault;
@@ -15,19 +15,19 @@ pub struct Inlined {
     pub line: u32,
 }
 
-/// What is known of one address.
+/// The functions at one address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LineRow {
     /// The address, before the load bias.
     pub address: u64,
-    /// Outermost first.
+    /// The functions, outermost first.
     pub functions: Vec<Inlined>,
 }
 
 /// The section, decoded on demand.
 #[derive(Debug, Clone)]
 pub struct Lines<'a> {
-    /// Names and paths, the first of them number 1.
+    /// Names and paths; the first of them is number 1.
     pub texts: Texts<'a>,
     /// In order of address.
     pub rows: Entries<'a, LineRow>,

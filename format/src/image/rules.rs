@@ -1,5 +1,5 @@
 //! Section 5, rules: how to find a caller's registers at addresses of an image. Everything that was read is valid:
-//! registers, expression and rule numbers exist.
+//! registers, expressions and rules with these numbers exist.
 
 use super::section::{Entries, Entry, SectionReader, put_bytes};
 use crate::error::Fault;
@@ -8,14 +8,14 @@ use crate::tags::tags;
 use crate::varint;
 use std::collections::BTreeMap;
 
-/// Registers have DWARF numbers (System V ABI AMD64 figure 3.36, AADWARF64 section 4.1) below this; unwinding needs
-/// no others.
+/// Limit of register numbers, which are DWARF's (System V ABI AMD64 figure 3.36, AADWARF64 section 4.1). Unwinding
+/// needs no others.
 pub const REGISTERS_MAX: usize = 33;
 
 const IS_TRAP: u64 = 1;
 
 tags! {
-    /// What a CFA is.
+    /// Kind of CFA.
     CfaKind: u8 {
         /// A register plus a number.
         Register = 0 "register",
@@ -25,24 +25,24 @@ tags! {
 }
 
 tags! {
-    /// Where a register of the caller is.
+    /// Where a register of the caller is found.
     PlaceKind: u8 {
-        /// Nowhere.
+        /// It is not saved.
         Lost = 0 "lost",
         /// In memory at CFA plus a number.
         AtCfa = 1 "at-cfa",
-        /// It is CFA plus a number.
+        /// Its value is CFA plus a number.
         IsCfa = 2 "is-cfa",
         /// In a register.
         Register = 3 "register",
-        /// In memory where an expression says.
+        /// In memory at the address that an expression gives.
         AtExpression = 4 "at-expression",
-        /// It is the value of an expression.
+        /// Its value is that of an expression.
         IsExpression = 5 "is-expression",
     }
 }
 
-/// The canonical frame address: what the stack pointer was before the call.
+/// The canonical frame address: the value of the stack pointer before the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cfa {
     /// A register of the callee plus an offset.
@@ -52,42 +52,42 @@ pub enum Cfa {
         /// The offset (bytes).
         offset_bytes: i32,
     },
-    /// The value of the expression of this number.
+    /// The value of the expression with this number.
     Expression(u32),
 }
 
-/// Where a register of the caller is.
+/// Where a register of the caller is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// Nowhere. For the return address this says that there is no caller.
+    /// It is not saved. For the return address, this means that there is no caller.
     Lost,
-    /// In memory at CFA plus this (bytes).
+    /// In memory at CFA plus this number of bytes.
     AtCfa(i32),
-    /// It is CFA plus this.
+    /// Its value is CFA plus this number.
     IsCfa(i32),
     /// In another register of the callee.
     Register(u8),
     /// In memory at the address that the expression gives.
     AtExpression(u32),
-    /// It is the expression's value.
+    /// Its value is that of the expression.
     IsExpression(u32),
 }
 
-/// One register of the caller. A register that a rule doesn't name kept its value.
+/// One register of the caller. A register that a rule doesn't name has kept its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Save {
     /// The register.
     pub register: u8,
-    /// Where it is.
+    /// Where it is found.
     pub place: Place,
 }
 
-/// A rule without its saves, which lie in the common list of its [`RuleSet`].
+/// A rule without its saves, which are in the common list of its [`RuleSet`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// The canonical frame address.
     pub cfa: Cfa,
-    /// The frame of a trap, an interrupt or a signal: its caller was interrupted and made no call, so that the
+    /// Whether it is the frame of a trap, an interrupt or a signal. Its caller was interrupted and made no call, so the
     /// caller's pc is an instruction pointer, not a return address (augmentation `S`).
     pub is_trap: bool,
     /// Number of the register that holds the return address.
@@ -96,7 +96,7 @@ pub struct Rule {
     saves_count: u8,
 }
 
-/// Where a rule holds.
+/// The address range of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleRow {
     /// First address, before the load bias.
@@ -112,17 +112,17 @@ pub struct RuleRow {
 pub struct RuleSet {
     rules: Vec<Rule>,
     saves: Vec<Save>,
-    /// Concatenated, and the end of each.
+    /// The expressions, concatenated, and the end of each.
     expressions: Vec<u8>,
     expression_ends: Vec<u32>,
 }
 
-/// The section as it is read.
+/// The section, decoded on demand.
 #[derive(Debug, Clone)]
 pub struct Rules<'a> {
     /// The rules.
     pub set: RuleSet,
-    /// Where they hold, in order of address and without overlap.
+    /// The address ranges of the rules, in order of address and without overlap.
     pub rows: Entries<'a, RuleRow>,
 }
 
@@ -141,11 +141,10 @@ impl<'a> Rules<'a> {
         Ok(Rules { set, rows })
     }
 
-    /// The return addresses after the rows, ascending; `None` where they are not known. Skips rows that were not read
-    /// yet.
+    /// The return addresses after the rows, ascending; `None` if they are unknown. Skips rows that were not read yet.
     ///
     /// # Errors
-    /// What is wrong with the rows or with the number of addresses.
+    /// A fault in the rows or in the number of addresses.
     pub fn returns(&self) -> Result<Option<Entries<'a, u64>>, Fault> {
         let mut rows = self.rows.clone();
         rows.try_for_each(|row| row.map(drop))?;
@@ -190,12 +189,12 @@ impl RuleSet {
         self.rules.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no rules.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 
-    /// The rule of this number.
+    /// The rule with this number.
     #[inline]
     pub fn rule(&self, number: u32) -> Option<&Rule> {
         self.rules.get(number as usize)
@@ -220,7 +219,7 @@ impl RuleSet {
         &self.saves
     }
 
-    /// The expression of this number; empty if there is none.
+    /// The expression with this number; empty if there is none.
     pub fn expression(&self, number: u32) -> &[u8] {
         let end = |number: u32| self.expression_ends.get(number as usize).copied();
         let start = number.checked_sub(1).and_then(end).unwrap_or(0);

@@ -23,7 +23,7 @@ pub struct SectionReader<'a> {
     cursor: Cursor<'a>,
     section: ImageSection,
     section_bytes: usize,
-    /// Where the last value begins, counted from the section's end.
+    /// Start of the last value, counted from the section's end.
     from_end: usize,
 }
 
@@ -45,7 +45,7 @@ impl<'a> SectionReader<'a> {
         self.cursor.remaining()
     }
 
-    /// Adds the place of the last value to a fault.
+    /// Adds the position of the last value to a fault.
     #[cold]
     pub(super) fn fault(&self, what: Fault) -> Fault {
         Fault::Section {
@@ -127,8 +127,8 @@ pub trait Entry: Sized {
     /// Fewest bytes of an entry.
     const LEAST_BYTES: usize;
 
-    /// Reads one. `before` is the address that this entry's is relative to, and is set to this entry's address or
-    /// end; `most` is the largest number that it may refer to.
+    /// Reads one entry. `before` is the address that this entry's address is relative to, and is set to this entry's
+    /// address or end. `most` is the largest number that the entry may refer to.
     fn read(reader: &mut SectionReader<'_>, before: &mut u64, most: usize) -> Result<Self, Fault>;
 }
 

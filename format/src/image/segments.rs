@@ -1,4 +1,4 @@
-//! Section 3, segments: where the parts of an image's file are loaded.
+//! Section 3, segments: load addresses of the parts of an image's file.
 
 use super::section::{Entry, SectionReader};
 use crate::error::Fault;
@@ -10,7 +10,7 @@ const HAS_CODE: u64 = 1;
 /// Mappings start at page boundaries; this is the smallest page.
 const PAGE_BYTES: u64 = 4096;
 
-/// No image is longer: code addresses its data with 31 bits.
+/// Greatest length of an image: code addresses its data with 31 bits.
 const LONGEST_BYTES: u64 = 1 << 31;
 
 /// A loadable piece of an image (ELF `PT_LOAD`).
@@ -18,11 +18,11 @@ const LONGEST_BYTES: u64 = 1 << 31;
 pub struct Segment {
     /// First address, before the load bias.
     pub address: u64,
-    /// Where its bytes start in the file.
+    /// Offset of its bytes in the file.
     pub file_offset: u64,
-    /// Bytes of it in the file.
+    /// Its size in the file, in bytes.
     pub file_bytes: u64,
-    /// Bytes of it in memory.
+    /// Its size in memory, in bytes.
     pub memory_bytes: u64,
     /// Whether it holds code.
     pub has_code: bool,
@@ -52,8 +52,8 @@ impl Entry for Segment {
     }
 }
 
-/// The lowest page of an image, to which its load address refers. `segments` are addresses and whether they hold
-/// code. Segments far from the code are ignored: Linux states those of per-processor data at 0. `None` if there is no
+/// The lowest page of an image, to which its load address refers. `segments` are addresses and whether they hold code.
+/// Segments far from the code are ignored, since Linux states those of per-processor data at 0. `None` if there is no
 /// code.
 pub fn lowest_page(segments: impl Iterator<Item = (u64, bool)> + Clone) -> Option<u64> {
     let (code, _) = segments.clone().find(|&(_, has_code)| has_code)?;

@@ -5,7 +5,7 @@ use crate::error::Fault;
 use crate::layout::MAX_SYMBOLS;
 use crate::varint;
 
-/// No symbol is added to a part whose names take this many bytes.
+/// Size of names at which a part is full, in bytes.
 pub(super) const FULL_NAME_BYTES: usize = 2 << 20;
 
 /// A function or object of an image.
@@ -13,7 +13,7 @@ pub(super) const FULL_NAME_BYTES: usize = 2 << 20;
 pub struct Symbol<'a> {
     /// First address, before the load bias.
     pub address: u64,
-    /// Size in bytes; 0 where it is not known.
+    /// Size in bytes; 0 if unknown.
     pub size_bytes: u64,
     /// Name as in the image, not demangled.
     pub name: &'a str,
@@ -24,7 +24,7 @@ pub struct Symbol<'a> {
 pub(super) struct Symbols {
     addresses: Vec<u64>,
     sizes: Vec<u64>,
-    /// Where each name ends in `names`.
+    /// End of each name in `names`.
     name_ends: Vec<u32>,
     names: String,
 }
@@ -47,7 +47,7 @@ impl Symbols {
             })
     }
 
-    /// Adds a symbol; `false` if there is no room, or if it is below the last.
+    /// Adds a symbol; `false` if there is no room, or if its address is below the last one's.
     pub(super) fn push(&mut self, symbol: Symbol<'_>) -> bool {
         let full = self.addresses.len() >= MAX_SYMBOLS
             || self.names.len() + symbol.name.len() > FULL_NAME_BYTES

@@ -15,7 +15,7 @@ fn identity() -> ImageIdentity {
     }
 }
 
-/// A set of two rules of all kinds of places.
+/// A set of two rules with all kinds of saves.
 fn rules() -> RuleSet {
     let mut set = RuleSet::default();
     let unused = set.push_expression(&[0x30]).unwrap();
@@ -79,7 +79,7 @@ fn whole() -> ImagePart {
     part
 }
 
-/// What there is of all sections, in words, and what is wrong.
+/// The contents of all sections as text, and the faults.
 fn described(part: &ImagePart) -> (String, Vec<Fault>) {
     let (mut words, mut faults, mut unsound) = (String::new(), Vec::new(), 0);
     let mut tell = |entry: Result<String, Fault>| match entry {
@@ -117,7 +117,7 @@ fn described(part: &ImagePart) -> (String, Vec<Fault>) {
             Ok(Section::File(bytes)) => tell(Ok(format!("{bytes:?}"))),
         }
     }
-    // Of rows that are wrong, returns say so again.
+    // For wrong rows, returns reports the same fault again.
     faults.dedup();
     assert_eq!(unsound, faults.len(), "{faults:?}");
     (words, faults)
@@ -132,7 +132,7 @@ fn all_sections_survive() {
     assert_eq!(read, part);
     let (words, faults) = described(&read);
     assert_eq!(faults, []);
-    // The unused rule and its expression are gone, the others have new numbers.
+    // The unused rule and its expression are gone, and the others have new numbers.
     for entry in [
         "Segment { address: 18446744073709551615, file_offset: 4096, file_bytes: 7",
         "memory_bytes: 9, has_code: false }",
@@ -161,7 +161,7 @@ fn nothing_takes_no_section() {
     assert_eq!(part.sections().count(), 1);
 }
 
-/// A part with these bytes as one of its sections, and what is wrong with them.
+/// The fault of a part with these bytes as one of its sections.
 fn wrong(section: ImageSection, bytes: &[u8]) -> String {
     let mut part = ImagePart::new(identity());
     part.others

@@ -1,16 +1,16 @@
 //! Finds a node of a growing stack table by its parent and frame.
 //!
-//! An open hash table of node numbers only: the keys are in the nodes, so that a lookup takes one
-//! slot of four bytes and one node. It never holds more than half of what it has room for.
+//! An open hash table of node numbers only. The keys are in the nodes, so a lookup reads one slot of four bytes and one
+//! node. At most half of the slots are used.
 
-/// No node.
+/// The number of no node.
 pub(crate) const NONE: u32 = u32::MAX;
 
 const FEWEST_SLOTS: usize = 1 << 10;
 
 /// Node numbers by hash.
 pub(crate) struct ChildIndex {
-    /// A power of two of them; [`NONE`] where there is nothing.
+    /// A power of two of slots; [`NONE`] in an empty one.
     slots: Vec<u32>,
     used: usize,
 }
@@ -25,13 +25,13 @@ impl Default for ChildIndex {
 }
 
 impl ChildIndex {
-    /// Forgets all, keeps the memory.
+    /// Removes all nodes, but keeps the memory.
     pub fn clear(&mut self) {
         self.slots.fill(NONE);
         self.used = 0;
     }
 
-    /// The node with this hash for which `is_it` holds; if there is none, `new` is put there.
+    /// The node with this hash for which `is_it` holds. If there is none, `new` is inserted.
     #[inline]
     pub fn find_or_insert(
         &mut self,
@@ -54,12 +54,12 @@ impl ChildIndex {
         }
     }
 
-    /// Whether it must [`ChildIndex::grow`] before the next node comes.
+    /// Whether it must [`ChildIndex::grow`] before the next node is inserted.
     pub fn is_half_full(&self) -> bool {
         self.used * 2 >= self.slots.len()
     }
 
-    /// Doubles its room; `hashes` are those of all nodes, in order of their numbers.
+    /// Doubles the number of slots; `hashes` are those of all nodes, in order of their numbers.
     pub fn grow(&mut self, hashes: impl Iterator<Item = u64>) {
         let room = self.slots.len() * 2;
         self.slots.clear();

@@ -1,5 +1,5 @@
-//! Writes and reads the columns of [`Details`]: the numbers of rows go in, bytes come out, and back
-//! (format-spec.md, sections 5.1 and 5.6).
+//! Writes and reads the columns of [`Details`], between the numbers of rows and bytes (format-spec.md, sections 5.1 and
+//! 5.6).
 
 use crate::directory::Directory;
 use crate::error::Fault;
@@ -8,22 +8,22 @@ use crate::samples::numbers::plus_one;
 use crate::varint::{self, Cursor};
 use crate::word_hash::WordMap;
 
-/// The columns of [`Details`], while a block is filled.
+/// The columns of [`Details`], while a block is being filled.
 #[derive(Default)]
 pub(crate) struct DetailBuilder {
     columns: [DetailColumn; Details::COUNT],
 }
 
-/// One of them.
+/// One column.
 #[derive(Default)]
 pub(crate) struct DetailColumn {
     /// Empty until a row has a number.
     bytes: Vec<u8>,
     /// Rows not encoded yet: those before the first number, or those without a change since the last one.
     same: u64,
-    /// Of a column of changes: places of numbers, in the order in which they came, from 1.
+    /// For a column of changes: indices of numbers, in the order in which they came, from 1.
     places: WordMap<u64, u32>,
-    /// Of a column of changes, by task: the place of its last row's number, or 0 where that is not known.
+    /// For a column of changes, by task: the index of its last row's number, or 0 if unknown.
     last: Vec<u32>,
 }
 
@@ -64,7 +64,7 @@ impl DetailColumn {
         &self.bytes
     }
 
-    /// Forgets all, keeps the memory.
+    /// Removes all rows, but keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.same = 0;
@@ -96,7 +96,7 @@ impl DetailBuilder {
         columns.map(|(detail, column)| (detail.column.number(), &column.bytes[..]))
     }
 
-    /// Forgets all, keeps the memory.
+    /// Removes all rows, but keeps the memory.
     pub fn clear(&mut self) {
         self.columns.iter_mut().for_each(DetailColumn::clear);
     }
@@ -104,11 +104,11 @@ impl DetailBuilder {
 
 /// Reads the columns of [`Details`], row by row.
 pub(crate) struct DetailReader<'a> {
-    /// Those that the block has, each with its place in the table.
+    /// The columns that the block has, each with its index in the table.
     columns: Vec<(usize, DetailCursor<'a>)>,
 }
 
-/// One of them.
+/// A cursor over one column.
 enum DetailCursor<'a> {
     PlusOne(Cursor<'a>),
     Changes(Cursor<'a>, Changes),
@@ -120,17 +120,17 @@ pub(crate) struct Changes {
     values: Vec<u64>,
     /// By task, as in [`DetailColumn`].
     last: Vec<u32>,
-    /// Rows without a change that are still to come before the next.
+    /// Rows without a change that are still to come before the next change.
     same: Option<u64>,
 }
 
 impl Changes {
-    /// The number of the next row, which is of the task with this index.
+    /// The number of the next row, which belongs to the task with this index.
     pub fn row(&mut self, column: &mut Cursor<'_>, task: usize) -> Result<Option<u64>, Fault> {
         if self.last.len() <= task {
             self.last.resize(task + 1, 0);
         }
-        // After the last change all stays as it is.
+        // After the last change, all rows repeat their task's number.
         if self.same.is_none() && !column.is_empty() {
             self.same = Some(column.varint()?);
         }
@@ -149,7 +149,7 @@ impl Changes {
             .copied())
     }
 
-    /// The place of a number that a task has from now on.
+    /// The index of a number that a task has from now on.
     fn changed(&mut self, column: &mut Cursor<'_>) -> Result<u32, Fault> {
         let next = self.values.len() + 1;
         let place = column.varint_up_to(next, "a number that came before, or the next")?;
@@ -177,7 +177,7 @@ impl<'a> DetailReader<'a> {
         }
     }
 
-    /// The next row, which is of the task with this index.
+    /// The next row, which belongs to the task with this index.
     #[inline]
     pub fn row(&mut self, task: usize) -> Result<Details, Fault> {
         let mut values = [None; Details::COUNT];

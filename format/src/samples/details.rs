@@ -1,15 +1,15 @@
-//! The columns of a sample block, one row each, and the numbers that a sample may have beside its stack
-//! (format-spec.md, section 5.1): writing, reading and printing them follow from the row.
+//! The columns of a sample block, and the numbers that a sample may have beside its stack (format-spec.md, section
+//! 5.1). Each has one row here, from which writing, reading and printing are derived.
 //!
-//! A column whose row ends with a field is such a number: adding it here and in the table of
-//! format-spec.md is all that the format needs (`detail_columns`). The others are woven with each
-//! other and have code of their own (`writer`, `reader`).
+//! If a column's row ends with a field, the column is such a number. To add one to the format, a row here and one in
+//! format-spec.md are sufficient (`detail_columns`). The other columns depend on each other and have code of their own
+//! (`writer`, `reader`).
 
 use crate::directory::ColumnTag;
 use crate::tags::tags;
 
-/// Declares columns and [`Details`] in one table: number, name, whether a reader that doesn't know it must
-/// give up the block, and where it is a number of its own the field, how it is encoded and how it is printed.
+/// Declares columns and [`Details`] in one table. A row has number, name, and whether a reader that doesn't know the
+/// column must give up the block. For a number of its own, it also has the field, its encoding and its form in print.
 macro_rules! columns {
     ($(
         $(#[$doc:meta])* $variant:ident = $number:literal $text:literal $weight:ident
@@ -44,7 +44,7 @@ macro_rules! columns {
         }
 
         impl Details {
-            /// A row for each of them, in the order of the table.
+            /// The numbers, in the order of the table.
             pub const ALL: &'static [Detail] = &[$($(Detail {
                 column: Column::$variant,
                 coding: Coding::$coding,
@@ -52,7 +52,7 @@ macro_rules! columns {
                 form: Form::$form,
             },)?)*];
 
-            /// How many there are.
+            /// Number of entries in `Details::ALL`.
             pub const COUNT: usize = Details::ALL.len();
 
             /// These values, in the order of the table.
@@ -62,7 +62,7 @@ macro_rules! columns {
                 Details { $($($field,)?)* }
             }
 
-            /// Shows each of the values with its number in the table, in that order.
+            /// Passes each value with its index in the table to `show`, in that order.
             #[inline]
             pub fn each(&self, mut show: impl FnMut(usize, Option<u64>)) {
                 let mut index = 0;
@@ -82,26 +82,26 @@ enum Weight {
     Optional,
 }
 
-/// How a number is encoded in its column.
+/// Encoding of a number in its column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Coding {
-    /// A varint for each row: 0 for not known, else the number plus 1; the largest number is one less than
+    /// A varint for each row: 0 if unknown, otherwise the number plus 1. The largest number is stored as one less than
     /// it was.
     PlusOne,
-    /// Only where it is another than at the task's row before (format-spec.md, section 5.6).
+    /// Only if it differs from that of the task's previous row (format-spec.md, section 5.6).
     Changes,
 }
 
-/// When a number is in dump text, under its column's name.
+/// When dump text shows a number, under its column's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
-    /// Before the chain, `-` where it isn't known.
+    /// Before the chain; `-` if unknown.
     Always,
-    /// At the end of the line, where it is known.
+    /// At the end of the line, if known.
     IfKnown,
 }
 
-/// How a number is written there.
+/// Form of a number in dump text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// As `dec`.
@@ -115,11 +115,11 @@ pub enum Form {
 pub struct Detail {
     /// Its column.
     pub column: Column,
-    /// How it is encoded there.
+    /// Its encoding in the column.
     pub coding: Coding,
-    /// Whether dump text has it where it isn't known.
+    /// Whether dump text shows it even if it is unknown.
     pub shown: Shown,
-    /// How dump text has it.
+    /// Its form in dump text.
     pub form: Form,
 }
 
@@ -132,7 +132,7 @@ columns! {
     Time = 3 "time" Critical,
     /// vCPU state.
     State = 4 "state" Critical,
-    /// How each node of the stack table follows the one before.
+    /// How each node of the stack table follows the previous one.
     NodeStep = 5 "node-step" Critical,
     /// Which known successor of its caller a node is.
     NodePlace = 6 "node-place" Critical,
@@ -140,49 +140,48 @@ columns! {
     NodeAddress = 7 "node-address" Critical,
     /// Kinds of new successors.
     NodeKind = 8 "node-kind" Critical,
-    /// Which of the table's chains a row has.
+    /// Number of the row's chain in the table.
     Chain = 9 "chain" Critical,
-    /// Why the walk stopped.
+    /// Reason why the walk stopped.
     Stop = 10 "stop" Critical,
     /// Freeze or sampling time.
     Cost = 11 "cost" Critical {
-        /// How long the guest stood still, or the sampler worked, for this sample, in nanoseconds.
+        /// How long the guest was paused, or the sampler worked, for this sample, in nanoseconds.
         cost_ns: PlusOne, Always Decimal
     },
-    /// How late the sample was taken.
+    /// Delay of the sample.
     Late = 12 "late" Critical {
-        /// How many nanoseconds after its deadline it was taken; `None` if there was no deadline.
+        /// Delay after its deadline in nanoseconds; `None` if there was no deadline.
         late_ns: PlusOne, Always Decimal
     },
     /// Table of register masks.
     RegisterMasks = 13 "register-masks" Critical,
     /// Index into the table of register masks.
     RegisterMask = 14 "register-mask" Critical,
-    /// Registers that repeat what the row says elsewhere.
+    /// Registers that repeat a value from another column of the row.
     RegisterEqual = 15 "register-equal" Critical,
     /// Address of the raw stack bytes.
     StackAddress = 16 "stack-address" Critical,
     /// Length of the raw stack bytes.
     StackLength = 17 "stack-length" Critical,
-    /// Which words of the task's stack memory stay and which change.
+    /// Which words of the task's stack memory stay the same and which change.
     StackRuns = 18 "stack-runs" Critical,
-    /// By what they change.
+    /// The differences of changed words.
     StackWords = 19 "stack-words" Critical,
     /// Stack bytes where nothing was known.
     StackBytes = 20 "stack-bytes" Critical,
     /// Time off the processor that a row stands for.
     OffCpu = 21 "off-cpu" Critical,
-    /// How many waits that time is the sum of, beyond the first.
+    /// Number of further waits in that time, beyond the first.
     Waits = 22 "waits" Critical,
-    /// Which address space of the guest was in use.
+    /// The guest's address space in use.
     Root = 23 "root" Optional {
-        /// The root of the guest's page tables (format-spec.md, section 5.7); `None` where it isn't known.
+        /// The root of the guest's page tables (format-spec.md, section 5.7); `None` if unknown.
         root: Changes, IfKnown Hexadecimal
     },
-    /// Which processor of the machine it ran on.
+    /// The machine's processor.
     Cpu = 24 "cpu" Optional {
-        /// The number of the machine's processor that the vCPU or thread was on, or was on last; `None` where it
-        /// isn't known.
+        /// The number of the machine's processor on which the vCPU or thread was, or was last; `None` if unknown.
         cpu: Changes, IfKnown Decimal
     },
 }

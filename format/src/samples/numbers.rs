@@ -1,9 +1,9 @@
-//! A column of one varint a row, which is left out where all are zero (format-spec.md, section 5.1).
+//! A column of one varint a row, which is left out if all are zero (format-spec.md, section 5.1).
 
 use crate::error::Fault;
 use crate::varint::{self, Cursor};
 
-/// Builds it.
+/// Builds such a column.
 #[derive(Default)]
 pub(crate) struct NumberBuilder {
     /// Empty until a row has another number than zero.
@@ -30,14 +30,14 @@ impl NumberBuilder {
         &self.bytes
     }
 
-    /// Forgets all, keeps the memory.
+    /// Removes all rows, but keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.zeros = 0;
     }
 }
 
-/// Reads it: zeros where the block does not have it.
+/// Reads such a column: zeros if the block does not have it.
 pub(crate) struct NumberReader<'a>(pub Option<Cursor<'a>>);
 
 impl NumberReader<'_> {
@@ -67,7 +67,7 @@ impl NumberReader<'_> {
     }
 }
 
-/// 0 is "not known", else the value plus one; the largest value is one less than it was.
+/// 0 if unknown, otherwise the value plus one; the largest value is stored as one less than it was.
 pub(crate) fn plus_one(value: Option<u64>) -> u64 {
     value.map_or(0, |value| value.saturating_add(1))
 }

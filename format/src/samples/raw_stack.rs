@@ -1,8 +1,7 @@
-//! Raw stack bytes, each sample encoded as what changed in its task's stack memory
-//! (format-spec.md, section 5.4).
+//! Raw stack bytes. Each sample is encoded as the changes of its task's stack memory (format-spec.md, section 5.4).
 //!
-//! Most of a stack stays as it was between two samples of a task: a few words change, often by
-//! little, and the stack pointer moves.
+//! Most of a stack stays the same between two samples of a task: a few words change, often by little, and the stack
+//! pointer moves.
 
 use crate::error::Fault;
 use crate::layout::{MAX_BLOCK_STACK_BYTES, MAX_STACK_BYTES};
@@ -24,7 +23,7 @@ fn of_task(memories: &mut Vec<StackMemory>, task: usize) -> &mut StackMemory {
 /// Builds the five raw stack columns of one block.
 #[derive(Default)]
 pub(crate) struct RawStackBuilder {
-    /// By task number.
+    /// Memories by task number.
     memories: Vec<StackMemory>,
     whole_bytes: usize,
     addresses: Vec<u8>,
@@ -35,7 +34,7 @@ pub(crate) struct RawStackBuilder {
 }
 
 impl RawStackBuilder {
-    /// Forgets all but the tasks' buffers.
+    /// Removes everything but the tasks' buffers.
     pub fn clear(&mut self) {
         self.memories.iter_mut().for_each(StackMemory::clear);
         self.whole_bytes = 0;
@@ -67,8 +66,8 @@ impl RawStackBuilder {
         self.whole_bytes
     }
 
-    /// Adds the stack of a row of the task with this number. The length column holds length + 1, 0
-    /// for a row without a stack.
+    /// Adds the stack of a row of the task with this number. The length column holds length + 1, or 0 for a row without
+    /// a stack.
     pub fn push(&mut self, task: u32, stack: Option<RawStack<'_>>) {
         let Some(stack) = stack else {
             self.lengths.push(0);
@@ -89,6 +88,7 @@ impl RawStackBuilder {
         let (both, above) = rest.split_at(overlap.both);
         self.bytes.extend_from_slice(below);
         put_words(&mut self.runs, &mut self.words, memory.both(overlap), both);
+        // Bytes behind the last whole word are stored as they are.
         self.bytes
             .extend_from_slice(&both[both.len() / WORD * WORD..]);
         self.bytes.extend_from_slice(above);
@@ -97,7 +97,8 @@ impl RawStackBuilder {
     }
 }
 
-/// Encodes the whole words of `new`: how many stay, how many change, and by what. `known` is as long.
+/// Encodes the whole words of `new`: how many stay the same, how many change, and their differences. `known` has the
+/// same length.
 fn put_words(runs: &mut Vec<u8>, words: &mut Vec<u8>, known: &[u8], new: &[u8]) {
     let (known, _) = known.as_chunks::<WORD>();
     let (new, _) = new.as_chunks::<WORD>();
@@ -118,7 +119,7 @@ fn put_words(runs: &mut Vec<u8>, words: &mut Vec<u8>, known: &[u8], new: &[u8]) 
 
 /// Rebuilds raw stacks, row by row.
 pub(crate) struct RawStackReader<'a> {
-    /// By task number.
+    /// Memories by task number.
     memories: Vec<StackMemory>,
     whole_bytes: usize,
     addresses: Cursor<'a>,
@@ -142,7 +143,7 @@ impl<'a> RawStackReader<'a> {
         }
     }
 
-    /// The stack of the next row, which is of the task with this number.
+    /// The stack of the next row, which belongs to the task with this number.
     pub fn row(&mut self, task: usize) -> Result<Option<RawStack<'_>>, Fault> {
         let length = self
             .lengths
@@ -150,6 +151,7 @@ impl<'a> RawStackReader<'a> {
         let Some(length) = length.checked_sub(1) else {
             return Ok(None);
         };
+        // Repeated bytes cost almost nothing in the file, so the expanded size needs a limit of its own.
         self.whole_bytes += length;
         if self.whole_bytes > MAX_BLOCK_STACK_BYTES {
             return Err(Fault::Range {
@@ -248,7 +250,7 @@ mod tests {
         }
         let [_, _, runs, words, bytes] = builder.columns();
         assert_eq!(bytes.len(), 8192);
-        // All 1,024 words stay.
+        // All 1,024 words stay the same.
         assert_eq!((runs, words), (&[0x80, 8, 0][..], &[][..]));
     }
 

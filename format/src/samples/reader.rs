@@ -23,7 +23,7 @@ pub struct SampleBlock {
     tasks: Vec<Task>,
     table: StackTable,
     masks: Vec<u64>,
-    /// Registers that repeat the address of the innermost frame, and of the stack.
+    /// Masks of registers that repeat the address of the innermost frame, and that of the stack.
     equal: (u64, u64),
 }
 
@@ -63,7 +63,7 @@ impl SampleBlock {
         self.rows
     }
 
-    /// Whether there is no sample.
+    /// Whether there are no samples.
     pub fn is_empty(&self) -> bool {
         self.rows == 0
     }
@@ -136,30 +136,30 @@ fn decode_masks(mut column: Cursor<'_>) -> Result<Vec<u64>, Fault> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Row<'a> {
-    /// When, in nanoseconds of the recording's monotonic clock.
+    /// Time in nanoseconds on the recording's monotonic clock.
     pub time_ns: u64,
-    /// Of which vCPU or thread.
+    /// The vCPU or thread.
     pub task: Task,
-    /// The same as an index into [`SampleBlock::tasks`].
+    /// Its index in [`SampleBlock::tasks`].
     pub task_index: u32,
-    /// What that was doing.
+    /// State of the vCPU or thread.
     pub state: State,
     /// Node of the innermost frame in [`SampleBlock::nodes`]; `None` for an empty chain.
     pub node: Option<u32>,
     /// Why the chain ends.
     pub stop: Stop,
-    /// Numbers beside its stack.
+    /// Numbers beside the stack.
     pub details: Details,
     /// Registers, if recorded.
     pub registers: Option<&'a Registers>,
     /// Raw stack bytes, if recorded.
     pub stack: Option<RawStack<'a>>,
-    /// For how long the task was off the processor; `None` for a sample.
+    /// How long the task was off the processor; `None` for a sample.
     pub wait: Option<Wait>,
 }
 
 impl<'a> Row<'a> {
-    /// The sample that it was, with the frames of its [`Row::node`], to be written again.
+    /// The row as a sample that can be written again, with the frames of its [`Row::node`].
     pub fn with_chain(self, chain: &'a [Frame]) -> Sample<'a> {
         Sample {
             time_ns: self.time_ns,
@@ -175,7 +175,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Reads the rows of a block in order. A row borrows from the reader, so this is no `Iterator`.
+/// Reads the rows of a block in order. A row borrows from the reader, so this can't be an `Iterator`.
 pub struct Rows<'a> {
     block: &'a SampleBlock,
     left: usize,
@@ -196,12 +196,12 @@ impl Rows<'_> {
     /// The next row, or `None` after the last.
     ///
     /// # Errors
-    /// The first fault of a column; the rows before it are sound, none follows.
+    /// The first fault of a column. The rows before it are sound, and none follows.
     pub fn next_row(&mut self) -> Result<Option<Row<'_>>, Fault> {
         if self.left == 0 {
             return Ok(None);
         }
-        // A fault ends the block: the columns are no longer at the same row.
+        // A fault ends the block, since the columns are no longer at the same row.
         let left = std::mem::replace(&mut self.left, 0);
         let from_ns = match self.time_ns {
             Some(time_ns) => time_ns,

@@ -1,7 +1,7 @@
 //! Register columns of a sample block (format-spec.md, section 5.3).
 //!
-//! A register of a task often moves little between two samples; each value is a word beside the
-//! one before.
+//! A register of a task often changes little between two samples, so each value is encoded relative to the previous
+//! one.
 
 use crate::directory::Directory;
 use crate::error::Fault;
@@ -18,16 +18,16 @@ pub(crate) struct RegisterBuilder {
     mask_table: Vec<u8>,
     mask_index: NumberBuilder,
     values: Vec<Vec<u8>>,
-    /// By task number.
+    /// Previous values by task number.
     before: Vec<[u64; 64]>,
-    /// Registers that were there, and those that differed from the row's frame or stack address.
+    /// Masks of registers that a row had, and of those that differed from the row's frame or stack address.
     seen: u64,
     not_frame: u64,
     not_stack: u64,
     equal: Vec<u8>,
 }
 
-/// What else a row says that registers may repeat.
+/// Values of a row that registers may repeat.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Elsewhere {
     /// Address of the innermost frame.
@@ -73,7 +73,7 @@ impl RegisterBuilder {
         (frame, self.seen & !self.not_stack & !frame)
     }
 
-    /// The column that says which registers have none of their own, empty if all have.
+    /// The column that shows which registers have no column of their own; empty if all have one.
     pub fn equal_column(&mut self) -> &[u8] {
         let (frame, stack) = self.equal();
         self.equal.clear();
@@ -101,7 +101,7 @@ impl RegisterBuilder {
         )
     }
 
-    /// Forgets all, keeps the memory.
+    /// Removes all rows, but keeps the memory.
     pub fn clear(&mut self) {
         self.masks.clear();
         self.mask_table.clear();
@@ -119,12 +119,12 @@ pub(crate) struct RegisterReader<'a> {
     equal_frame: u64,
     equal_stack: u64,
     values: Vec<Cursor<'a>>,
-    /// By task number.
+    /// Previous values by task number.
     before: Vec<Registers>,
 }
 
 impl<'a> RegisterReader<'a> {
-    /// `None` where the block has no registers.
+    /// `None` if the block has no registers.
     pub fn new(
         payload: &'a [u8],
         directory: &Directory,
@@ -145,7 +145,7 @@ impl<'a> RegisterReader<'a> {
         })
     }
 
-    /// The registers of the next row, which is of the task with this number.
+    /// The registers of the next row, which belongs to the task with this number.
     pub fn row(&mut self, task: usize, elsewhere: Elsewhere) -> Result<Option<&Registers>, Fault> {
         let value = self.mask_index.varint()?;
         let Some(index) = value.checked_sub(1) else {

@@ -1,12 +1,12 @@
-//! A sample as the program sees it: the row that goes into a block and comes out of it.
+//! A sample in the program's form, which goes into a block and comes out of it.
 
 use crate::samples::details::Details;
 use crate::tags::tags;
 use serde::{Deserialize, Serialize};
 
 tags! {
-    /// Instruction set of the guest. Registers have the DWARF numbers of its ABI; the names are those
-    /// that `uname -m` prints.
+    /// Instruction set of the guest. Registers have the DWARF numbers of its ABI; the names are those that `uname -m`
+    /// prints.
     #[derive(Serialize, Deserialize)]
     Arch: u8 {
         /// x86-64 (System V ABI, AMD64 supplement, figure 3.36).
@@ -17,51 +17,51 @@ tags! {
 }
 
 tags! {
-    /// What a vCPU was doing when it was sampled.
+    /// State of a vCPU at a sample.
     State: u8 {
         /// Executing.
         Running = 0 "running",
-        /// Waiting: nothing was executed for it.
+        /// Waiting, with nothing executed for it.
         Blocked = 1 "blocked",
         /// Not brought up, or unplugged.
         Offline = 2 "offline",
         /// Paused by someone other than the recorder.
         Paused = 3 "paused",
-        /// Able to execute, but without a processor: since the sample before, or from now on.
+        /// Able to execute, but without a processor: since the previous sample, or from now on.
         Ready = 4 "ready",
     }
 }
 
 tags! {
-    /// Why a frame chain ends where it ends.
+    /// Reason why a frame chain ends.
     Stop: u8 {
         /// The outermost frame was reached.
         Complete = 0 "complete",
-        /// No walk was asked for: the instruction pointer only.
+        /// No walk was requested: the instruction pointer only.
         NotWalked = 1 "not-walked",
-        /// The most frames allowed were taken.
+        /// The limit of frames was reached.
         Depth = 2 "depth-limit",
-        /// The chain goes on beyond the stack bytes that were copied.
+        /// The chain continues beyond the stack bytes that were copied.
         Window = 3 "window-end",
-        /// The time allowed for a freeze was used up.
+        /// The time budget of a freeze was used up.
         Budget = 4 "time-budget",
         /// The chain turned back on itself.
         Cycle = 5 "cycle",
-        /// A frame pointer that can't be one: unaligned or outside the stack.
+        /// A frame pointer is not valid: unaligned or outside the stack.
         BadPointer = 6 "bad-frame-pointer",
-        /// Memory that is not there.
+        /// Memory is missing.
         Unreadable = 7 "unreadable-memory",
-        /// Whoever walked the stack does not say.
+        /// The program that walked the stack gives no reason.
         Unsaid = 8 "unsaid",
-        /// Call frame information that needs what isn't known, or is damaged.
+        /// Call frame information is damaged, or needs an unknown value.
         BadRule = 9 "bad-unwind-rule",
-        /// What changed while it was read.
+        /// The stack changed while it was read.
         Moved = 10 "moved",
     }
 }
 
 impl Stop {
-    /// The same for people, behind a number of stacks.
+    /// Description for messages, behind a number of stacks.
     pub fn describe(self) -> &'static str {
         match self {
             Stop::Complete => "whole",
@@ -80,7 +80,7 @@ impl Stop {
 }
 
 tags! {
-    /// What the address of a frame is.
+    /// Kind of a frame's address.
     FrameKind: u8 {
         /// The next instruction to execute: of the sample itself, or of code that was interrupted.
         Exact = 0 "exact",
@@ -98,7 +98,7 @@ tags! {
         Cfi = 1 "cfi",
         /// By a guess: a word on the stack that points behind a call.
         Scan = 2 "scan",
-        /// As what a trap interrupted: the processor's trap frame, known by its shape.
+        /// As code that a trap interrupted: by the processor's trap frame, known by its shape.
         TrapFrame = 3 "trap-frame",
     }
 }
@@ -108,14 +108,14 @@ tags! {
 pub struct Frame {
     /// Guest virtual address.
     pub address: u64,
-    /// What the address is.
+    /// Kind of address.
     pub kind: FrameKind,
     /// How the frame was found.
     pub found: Found,
 }
 
 impl Frame {
-    /// The next instruction to execute.
+    /// A frame at the next instruction to execute.
     pub const fn exact(address: u64) -> Self {
         Frame {
             address,
@@ -138,7 +138,7 @@ impl Frame {
         self.kind.number() | self.found.number() << 4
     }
 
-    /// An address inside the instruction that this frame is at: what to look symbols up by.
+    /// An address inside the frame's instruction, for looking up symbols.
     pub fn lookup_address(self) -> u64 {
         match self.kind {
             FrameKind::Exact => self.address,
@@ -156,7 +156,7 @@ pub struct Task {
     pub vcpu: u32,
 }
 
-/// A register snapshot: register `n` (DWARF number) is there if bit `n` of the mask is.
+/// A register snapshot. Register `n` (a DWARF number) is present if bit `n` of the mask is set.
 #[derive(Clone, Copy)]
 pub struct Registers {
     mask: u64,
@@ -187,14 +187,14 @@ impl std::fmt::Debug for Registers {
 }
 
 impl Registers {
-    /// Which registers are there, a bit each.
+    /// The registers that are present, a bit each.
     #[inline]
     pub fn mask(&self) -> u64 {
         self.mask
     }
 
-    /// Values by number, as many as asked for (at most 64), to be copied at once; those that are not
-    /// in the [mask](Self::mask) mean nothing.
+    /// The first `COUNT` values by number (at most 64), for copying at once. Those that are not in the
+    /// [mask](Self::mask) have no meaning.
     #[inline]
     pub fn first_values<const COUNT: usize>(&self) -> [u64; COUNT] {
         const { assert!(COUNT <= 64) };
@@ -203,14 +203,14 @@ impl Registers {
         values
     }
 
-    /// The value of register `number`, or `None` where it was not recorded.
+    /// The value of register `number`, or `None` if it was not recorded.
     #[inline]
     pub fn get(&self, number: u8) -> Option<u64> {
         let bit = 1u64.checked_shl(u32::from(number))?;
         (self.mask & bit != 0).then(|| self.values[usize::from(number)])
     }
 
-    /// Sets register `number`; numbers of 64 and above are ignored, as the format has no place.
+    /// Sets register `number`. Numbers of 64 and above are ignored, as the format has no column for them.
     pub fn set(&mut self, number: u8, value: u64) {
         if let Some(slot) = self.values.get_mut(usize::from(number)) {
             *slot = value;
@@ -226,17 +226,17 @@ impl Registers {
         self.mask |= (1 << COUNT) - 1;
     }
 
-    /// Forgets all registers.
+    /// Removes all registers.
     pub fn clear(&mut self) {
         self.mask = 0;
     }
 
-    /// The value that register `number` had last, also where the current row has none.
+    /// The last value of register `number`, even if the current row has none.
     pub(crate) fn remembered(&self, number: u8) -> u64 {
         self.values[usize::from(number)]
     }
 
-    /// Leaves only the registers of `mask`; the others' values stay remembered.
+    /// Keeps only the registers of `mask`; the others' values stay remembered.
     pub(crate) fn keep_only(&mut self, mask: u64) {
         self.mask &= mask;
     }
@@ -258,14 +258,14 @@ pub(crate) fn bits(mut mask: u64) -> impl Iterator<Item = u8> {
     })
 }
 
-/// Time that a task was off the processor, from the row's time on. Such a row is no sample taken now and
-/// then: it was taken when the task left the processor, and its weight is this time.
+/// Time that a task was off the processor, from the row's time on. Such a row is not a periodic sample. It was taken
+/// when the task was switched out, and its weight is this time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wait {
-    /// Nanoseconds, all waits together.
+    /// Total time of all waits, in nanoseconds.
     pub time_ns: u64,
-    /// How many waits: the row's own, and shorter ones before it of which no stack was taken. They lie
-    /// between the row's time and the end of the last. Never 0.
+    /// Number of waits: the row's own, and shorter ones before it for which no stack was taken. They lie between the
+    /// row's time and the end of the last wait. Never 0.
     pub count: u64,
 }
 
@@ -281,28 +281,28 @@ pub struct RawStack<'a> {
 /// One sample, on its way into a file.
 #[derive(Debug, Clone, Copy)]
 pub struct Sample<'a> {
-    /// When, in nanoseconds of the recording's monotonic clock.
+    /// Time in nanoseconds on the recording's monotonic clock.
     pub time_ns: u64,
-    /// Of which vCPU or thread.
+    /// The vCPU or thread.
     pub task: Task,
-    /// What that was doing.
+    /// State of the vCPU or thread.
     pub state: State,
-    /// Frames, innermost first; empty where not even the instruction pointer is known.
+    /// Frames, innermost first; empty if not even the instruction pointer is known.
     pub chain: &'a [Frame],
     /// Why the chain ends.
     pub stop: Stop,
-    /// Numbers beside its stack.
+    /// Numbers beside the stack.
     pub details: Details,
     /// Registers, if recorded.
     pub registers: Option<&'a Registers>,
     /// Raw stack bytes, if recorded.
     pub stack: Option<RawStack<'a>>,
-    /// For how long the task was off the processor; `None` for a sample.
+    /// How long the task was off the processor; `None` for a sample.
     pub wait: Option<Wait>,
 }
 
 impl<'a> Sample<'a> {
-    /// A sample of which no more is known than where a running task was: its chain is whole.
+    /// A running sample with only a time, a task and a complete chain.
     pub fn bare(time_ns: u64, task: Task, chain: &'a [Frame]) -> Self {
         Sample {
             time_ns,

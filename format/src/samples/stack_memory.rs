@@ -1,12 +1,11 @@
-//! What a block has encoded so far of the stack memory of one task (format-spec.md, section 5.4).
+//! The part of one task's stack memory that a block has encoded so far (format-spec.md, section 5.4).
 //!
-//! Writer and reader keep the same memory: the bytes between a lowest and a highest guest address,
-//! each as the last row had it. It outlives a stack pointer that goes up and down again.
+//! Writer and reader keep the same memory: the bytes between a lowest and a highest guest address, each with the value
+//! of the last row. It stays known when the stack pointer goes up and down again.
 
 use crate::layout::MAX_STACK_BYTES;
 
-/// Room kept below the lowest byte, so that a stack that grows down does not move what is known
-/// each time.
+/// Room kept below the lowest byte, so that a stack that grows down does not move the known bytes each time.
 const MOST_SLACK_BYTES: usize = 4 << 10;
 
 /// The stack memory of one task.
@@ -21,7 +20,7 @@ pub(crate) struct StackMemory {
     pub last_address: u64,
 }
 
-/// How a new stack lies to what is known: its bytes are first `below`, then `overlap`, then others.
+/// The position of a new stack relative to the known bytes: its bytes are first `below`, then `both`, then others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Overlap {
     /// Bytes of the new stack below the first known one.
@@ -37,7 +36,7 @@ impl StackMemory {
         &self.bytes[self.slack..]
     }
 
-    /// Forgets all, keeps the memory.
+    /// Removes all bytes, but keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.slack = 0;
@@ -45,8 +44,9 @@ impl StackMemory {
         self.last_address = 0;
     }
 
-    /// How a stack of `length` bytes at `address` lies; `None` where it has no known byte.
+    /// The position of a stack of `length` bytes at `address`; `None` if it has no known byte.
     pub fn overlap(&self, address: u64, length: usize) -> Option<Overlap> {
+        // Signed, as the new stack may begin below the known bytes; i128, so that adding a length can't overflow.
         let distance = i128::from(address.wrapping_sub(self.lowest) as i64);
         let start = distance.max(0);
         let end = (distance + length as i128).min(self.known().len() as i128);
@@ -62,12 +62,12 @@ impl StackMemory {
         &self.known()[overlap.known_before..][..overlap.both]
     }
 
-    /// The same, to be changed to what the new stack has.
+    /// The known bytes of an overlap, to be updated to those of the new stack.
     pub fn both_mut(&mut self, overlap: Overlap) -> &mut [u8] {
         &mut self.bytes[self.slack + overlap.known_before..][..overlap.both]
     }
 
-    /// Known from now on is the stack at `address` only.
+    /// Replaces the known bytes by the stack at `address`.
     pub fn replace(&mut self, address: u64, stack: &[u8]) {
         self.lowest = address;
         self.slack = 0;
@@ -75,8 +75,7 @@ impl StackMemory {
         self.bytes.extend_from_slice(stack);
     }
 
-    /// Adds what the new stack has below and above an overlap that is up to date. Returns the whole
-    /// stack.
+    /// Adds the bytes of the new stack below and above an overlap that is up to date. Returns the whole stack.
     pub fn extend(&mut self, overlap: Overlap, below: &[u8], above: &[u8]) -> &[u8] {
         let length = below.len() + overlap.both + above.len();
         let mut start = overlap.known_before;
@@ -86,7 +85,7 @@ impl StackMemory {
         }
         self.bytes.extend_from_slice(above);
         if self.known().len() > MAX_STACK_BYTES {
-            // Too much to keep: the new stack only.
+            // Too many bytes to keep, so only the new stack stays.
             let first = self.slack + start;
             self.bytes.truncate(first + length);
             self.bytes.drain(..first);
@@ -118,7 +117,7 @@ mod tests {
     use std::collections::HashMap;
 
     proptest! {
-        /// Against a map from address to byte.
+        /// Compared with a map from address to byte.
         #[test]
         fn memory_is_what_rows_told_last(rows in prop::collection::vec(
             (0u64..200, prop::collection::vec(any::<u8>(), 1..60)), 1..40)) {

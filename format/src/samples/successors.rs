@@ -1,13 +1,12 @@
-//! Which frames were called from which (format-spec.md, section 5.2).
+//! Remembers which frames were called from which (format-spec.md, section 5.2).
 //!
-//! A function is called from many places of a stack table, but from each by the same few call
-//! sites: a frame that was seen below the same caller before is encoded as a small number. Writer and
-//! reader keep the same lists.
+//! A function is called from many positions of a stack table, but from each by the same few call sites. A frame that
+//! was seen below the same caller before is encoded as a small number. Writer and reader keep the same lists.
 
 use crate::samples::sample::Frame;
 use crate::word_hash::WordMap;
 
-/// Most frames remembered for one caller: bounds the search.
+/// Most frames remembered for one caller; this bounds the search.
 const MOST: usize = 32;
 const NONE: u32 = u32::MAX;
 
@@ -43,13 +42,13 @@ impl Default for Successors {
 }
 
 impl Successors {
-    /// Forgets all, keeps the memory.
+    /// Removes all frames, but keeps the memory.
     pub fn clear(&mut self) {
         self.numbers.clear();
         self.entries.clear();
         self.frames.clear();
         self.heads.clear();
-        // The caller of outermost frames, from which their addresses are counted.
+        // The caller of outermost frames, to which their addresses are relative.
         self.frames.push(Frame::exact(0));
         self.heads.push(NONE);
     }
@@ -73,8 +72,8 @@ impl Successors {
         self.frames[number as usize]
     }
 
-    /// The place of `frame` in the list of `caller`, from 1; 0 if it was not there. It is then appended,
-    /// if the list has room.
+    /// The index of `frame` in the list of `caller`, from 1; 0 if it was not there. It is then appended, if the list
+    /// has room.
     pub fn place(&mut self, caller: FrameNumber, frame: FrameNumber) -> usize {
         let mut last = NONE;
         let mut at = self.heads[caller as usize];
@@ -99,7 +98,7 @@ impl Successors {
         0
     }
 
-    /// The frame at `place`, from 1, of the list of `caller`.
+    /// The frame with index `place`, from 1, in the list of `caller`.
     pub fn at(&self, caller: FrameNumber, place: usize) -> Option<FrameNumber> {
         let entry = |at: u32| self.entries.get(at as usize);
         let first = entry(self.heads[caller as usize]);

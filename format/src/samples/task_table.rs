@@ -1,4 +1,4 @@
-//! The table of a block's tasks (format-spec.md, section 5.1): a row names its task by its number in the table.
+//! The table of a block's tasks (format-spec.md, section 5.1). A row refers to its task by its number in the table.
 
 use crate::error::Fault;
 use crate::layout::MAX_ROWS;
@@ -10,7 +10,7 @@ use crate::word_hash::WordMap;
 #[derive(Default)]
 pub(crate) struct TaskTable {
     numbers: WordMap<Task, u32>,
-    /// The task of the row before and its number: most rows are of the same few tasks.
+    /// The task of the previous row and its number, since most rows belong to the same few tasks.
     last: Option<(Task, u32)>,
     bytes: Vec<u8>,
 }
@@ -44,7 +44,7 @@ impl TaskTable {
         &self.bytes
     }
 
-    /// Forgets all, keeps the memory.
+    /// Removes all tasks, but keeps the memory.
     pub fn clear(&mut self) {
         self.numbers.clear();
         self.last = None;

@@ -1,7 +1,6 @@
-//! The stack table of a block: chains as paths from the outermost frame to a node
-//! (format-spec.md, section 5.2).
+//! The stack table of a block: chains as paths from the outermost frame to a node (format-spec.md, section 5.2).
 //!
-//! Chains that share their outer frames share nodes, so that a block holds each path once.
+//! Chains that share their outer frames share nodes, so a block holds each path once.
 
 use crate::error::Fault;
 use crate::layout::{MAX_FRAMES, MAX_NODES};
@@ -21,7 +20,7 @@ pub struct Node {
     pub frame: Frame,
 }
 
-/// What a chain is compared with: as little as can be, since whole paths of it are read per sample.
+/// The part of a node that a chain is compared with. It is small, since whole paths of it are read per sample.
 #[derive(Clone, Copy)]
 struct Grown {
     address: u64,
@@ -29,19 +28,19 @@ struct Grown {
     kind: u8,
 }
 
-/// What the walk at the end needs.
+/// The part of a node that the walk at the end needs.
 #[derive(Clone, Copy)]
 struct Links {
     frame: FrameNumber,
     first_child: u32,
     next_sibling: u32,
-    /// Whether a chain ends here; then, after the walk, its number among such nodes plus 1.
+    /// Whether a chain ends here; after the walk, its number among such nodes plus 1.
     end: u32,
 }
 
 /// Builds the stack table of one block.
 pub(crate) struct TrieBuilder {
-    /// Whole chains seen, by hash, verified against the nodes: the common case is one lookup.
+    /// Whole chains by hash, verified against the nodes. In the common case this is one lookup.
     chains: WordMap<u64, u32>,
     children: ChildIndex,
     successors: Successors,
@@ -95,7 +94,7 @@ impl Default for TrieBuilder {
 }
 
 impl TrieBuilder {
-    /// Forgets all, keeps the memory.
+    /// Removes all chains, but keeps the memory.
     pub fn clear(&mut self) {
         self.chains.clear();
         self.children.clear();
@@ -122,6 +121,7 @@ impl TrieBuilder {
         {
             return Some(node);
         }
+        // The chain is new, or another one has the same hash.
         let mut parent = NONE;
         for frame in chain.iter().rev() {
             parent = self.child(parent, *frame);
@@ -148,7 +148,7 @@ impl TrieBuilder {
             Some(parent) => parent.first_child,
             None => self.first_root,
         };
-        // Most often a chain goes the way of the one before.
+        // Most often a chain takes the same path as the previous one.
         if let Some(node) = self.nodes.get(newest as usize)
             && node.is(frame)
         {
@@ -184,8 +184,8 @@ impl TrieBuilder {
         new
     }
 
-    /// Writes the table, callers before what they called and each right before its first callee.
-    /// From then on [`TrieBuilder::end_number`] knows how rows refer to it.
+    /// Writes the table, with callers before their callees and each right before its first callee. From then on
+    /// [`TrieBuilder::end_number`] returns how rows refer to it.
     pub fn columns(&mut self, columns: &mut TrieColumns) {
         columns.clear();
         let mut ends = 0;
@@ -204,6 +204,7 @@ impl TrieBuilder {
             let caller = caller.map_or(0, |caller| caller.frame);
             let place = self.successors.place(caller, frame);
             varint::put(&mut columns.places, place as u64);
+            // Only a frame that is new below its caller needs its address and kind.
             if place == 0 {
                 let from = self.successors.frame(caller).address;
                 let node = &self.nodes[at as usize];
@@ -231,8 +232,8 @@ impl TrieBuilder {
         (NONE, 0)
     }
 
-    /// How a row refers to the chain that ends at `node`: 0 for an empty one, else its number among
-    /// the nodes at which chains end, plus 1.
+    /// How a row refers to the chain that ends at `node`: 0 for an empty one, otherwise its number among the nodes at
+    /// which chains end, plus 1.
     pub fn end_number(&self, node: Option<u32>) -> u32 {
         let links = node.and_then(|node| self.links.get(node as usize));
         links.map_or(0, |links| links.end)
@@ -247,7 +248,7 @@ pub(crate) struct StackTable {
     pub ends: Vec<u32>,
 }
 
-/// The columns of a stack table, and what was read of them.
+/// The columns of a stack table, and the nodes that were read from them.
 pub(crate) struct TableReader<'a> {
     pub steps: Cursor<'a>,
     pub places: Cursor<'a>,
@@ -256,12 +257,12 @@ pub(crate) struct TableReader<'a> {
 }
 
 impl TableReader<'_> {
-    /// Reads the table. Every parent comes before its child, so no chain can be cyclic; without the
-    /// limit on depth, a row of two bytes could ask for a walk over the whole table.
+    /// Reads the table. Every parent comes before its child, so no chain can be cyclic. Without the limit on depth, a
+    /// row of two bytes could request a walk over the whole table.
     pub fn read(mut self) -> Result<StackTable, Fault> {
         let mut table = StackTable::default();
         let mut successors = Successors::default();
-        // Of the path to the last node: its nodes and the numbers of their frames.
+        // The nodes of the path to the last node, and the numbers of their frames.
         let mut path: Vec<(u32, FrameNumber)> = Vec::new();
         while !self.steps.is_empty() {
             let step = self.steps.varint()?;

@@ -14,9 +14,9 @@ use crate::samples::task_table::TaskTable;
 use crate::samples::trie::{TrieBuilder, TrieColumns};
 use crate::varint;
 
-/// A block is closed when it has this many rows.
+/// Number of rows at which a block is closed.
 const FULL_ROWS: usize = 8192;
-/// A block is closed when its raw stacks take this many bytes.
+/// Size of raw stacks at which a block is closed, in bytes.
 const FULL_STACK_BYTES: usize = 4 << 20;
 
 /// Gathers rows until a block is full.
@@ -36,7 +36,7 @@ pub(crate) struct BlockBuilder {
     state: NumberBuilder,
     /// Node of each row.
     nodes: Vec<Option<u32>>,
-    /// What rows and stack table become when the block is closed.
+    /// Columns that are made from rows and stack table when the block is closed.
     chain: NumberBuilder,
     table: TrieColumns,
     stop: NumberBuilder,
@@ -59,7 +59,7 @@ impl BlockBuilder {
         (self.earliest_ns, self.latest_ns)
     }
 
-    /// Whether another row might go past a limit of format-spec.md, section 11.
+    /// Whether another row might exceed a limit of format-spec.md, section 11.
     pub fn is_full(&self) -> bool {
         self.rows >= FULL_ROWS
             || self.stacks.len() >= FULL_STACK_BYTES
@@ -67,7 +67,7 @@ impl BlockBuilder {
             || self.trie.len() > MAX_NODES - MAX_FRAMES
     }
 
-    /// Adds a row. Chains longer than [`MAX_FRAMES`] lose their outer frames and say so.
+    /// Adds a row. Chains longer than [`MAX_FRAMES`] lose their outer frames, which the row's stop reason shows.
     pub fn push(&mut self, sample: &Sample<'_>) {
         if self.rows == 0 {
             self.first_ns = sample.time_ns;
@@ -152,12 +152,12 @@ impl BlockBuilder {
         ]);
         let registers = self.registers.value_columns().enumerate();
         all.extend(registers.map(|(number, bytes)| (REGISTER_COLUMN + number as u16, bytes)));
-        // Registers are critical: what is unwound by them would be wrong without one.
+        // Registers are critical: without one of them, unwinding would give wrong frames.
         let is_critical = |id| Column::from_number(id).is_none_or(Column::is_critical);
         directory::put(out, &all, is_critical, parts);
     }
 
-    /// Ready for the next block; keeps its memory.
+    /// Prepares for the next block; keeps the memory.
     pub fn clear(&mut self) {
         self.rows = 0;
         self.tasks.clear();

@@ -13,7 +13,7 @@ pub struct SpanBlock {
     payload: Vec<u8>,
     directory: Directory,
     tasks: Vec<Task>,
-    /// Where each name ends in the text of all.
+    /// End of each name in the text of all names.
     name_ends: Vec<u32>,
     names: String,
     before: Option<u64>,
@@ -56,12 +56,12 @@ impl SpanBlock {
         flags.remaining()
     }
 
-    /// Whether there is no span.
+    /// Whether there are no spans.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Spans in all span blocks before this one, if it says: what a gap lost is the difference.
+    /// Spans in all span blocks before this one, if the block states them. A difference shows how many a gap lost.
     pub fn before(&self) -> Option<u64> {
         self.before
     }
@@ -71,7 +71,7 @@ impl SpanBlock {
         self.name_ends.len()
     }
 
-    /// The name that rows refer to by [`Span::name`]; empty where there is none.
+    /// The name that rows refer to by [`Span::name`]; empty if there is none.
     pub fn name(&self, index: u32) -> &str {
         let end = |index: usize| self.name_ends.get(index).map(|end| *end as usize);
         let index = index as usize;
@@ -117,7 +117,7 @@ fn decode_names(mut lengths: Cursor<'_>, most: usize) -> Result<Vec<u32>, Fault>
     let mut end = 0;
     while !lengths.is_empty() {
         end += lengths.varint_up_to(most - end, "names end with the text of all")?;
-        // The text is in a payload, which is shorter than 4 GiB.
+        // The text is in a payload, which is shorter than 4 GiB, so the end fits.
         ends.push(end as u32);
         at_most("number of names", ends.len())?;
     }
@@ -140,7 +140,7 @@ pub struct SpanRows<'a> {
     result: NumberReader<'a>,
     cpu: Cursor<'a>,
     cpus: Changes,
-    /// By task index: depth and start of its last span.
+    /// Depth and start of the last span, by task index.
     last: Vec<(u64, u64)>,
 }
 
@@ -148,9 +148,9 @@ impl SpanRows<'_> {
     /// The next span, or `None` after the last.
     ///
     /// # Errors
-    /// The first fault of a column; the spans before it are sound, none follows.
+    /// The first fault of a column. The spans before it are sound, and none follows.
     pub fn next_row(&mut self) -> Result<Option<SpanRow>, Fault> {
-        // A fault ends the block: the columns are no longer at the same span.
+        // A fault ends the block, since the columns are no longer at the same span.
         let mut all = std::mem::replace(&mut self.flags, Cursor::new(&[], "flags"));
         if all.is_empty() {
             return Ok(None);

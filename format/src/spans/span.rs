@@ -4,28 +4,28 @@ use crate::directory::ColumnTag;
 use crate::samples::Task;
 use crate::tags::tags;
 
-/// A call. Those of a task come in the order of their ends: a call after the calls inside it. Its name and its task are
-/// themselves for a writer, and numbers in a table elsewhere.
+/// A call. The calls of a task are in the order of their ends, so a call follows the calls inside it. Name and task are
+/// values for a writer, and numbers in a table elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span<Name, Who = Task> {
-    /// What was called.
+    /// Name of the function, system call or slice.
     pub name: Name,
-    /// Whose call it is.
+    /// The task that made the call.
     pub task: Who,
-    /// The number of the processor, where the task doesn't say it.
+    /// The number of the processor, if the task doesn't show it.
     pub cpu: Option<u32>,
-    /// When it began, in nanoseconds of the recording's monotonic clock, or of the trace that it is from; `None` where
-    /// only the order is known.
+    /// Start in nanoseconds, on the recording's monotonic clock or that of its trace; `None` if only the order is
+    /// known.
     pub start_ns: Option<u64>,
-    /// How long it took, in nanoseconds; `None` where its end was not seen.
+    /// Length in nanoseconds; `None` if the end was not seen.
     pub length_ns: Option<u64>,
-    /// Calls around it; 0 is the outermost one that there is.
+    /// Number of calls around it; 0 for an outermost one.
     pub depth: u16,
     /// Whether both its beginning and its end were seen.
     pub complete: bool,
-    /// What it is.
+    /// Kind of span.
     pub kind: SpanKind,
-    /// What a system call returned: negative for an error.
+    /// Return value of a system call; negative for an error.
     pub result: Option<i64>,
 }
 
@@ -46,19 +46,19 @@ impl<Name, Who> Span<Name, Who> {
     }
 }
 
-/// A span of a block: its name is a number for [`SpanBlock::name`].
+/// A span of a block. Its name is a number for [`SpanBlock::name`].
 ///
 /// [`SpanBlock::name`]: crate::SpanBlock::name
 pub type SpanRow = Span<u32>;
 
 tags! {
-    /// What a span is.
+    /// Kind of span.
     SpanKind: u8 {
-        /// A function was called.
+        /// A call of a function.
         Function = 0 "function",
         /// A system call.
         Syscall = 1 "syscall",
-        /// What a program called a piece of its work.
+        /// A piece of work that a program gave a name.
         Slice = 2 "slice",
     }
 }
@@ -72,7 +72,7 @@ tags! {
         Names = 2 "names",
         /// The names.
         NameText = 3 "name-text",
-        /// What is known of each span, and its kind.
+        /// Which facts of each span are known, and its kind.
         Flags = 4 "flags",
         /// Index into the table of tasks.
         Task = 5 "task",
@@ -80,11 +80,11 @@ tags! {
         Name = 6 "name",
         /// Depth.
         Depth = 7 "depth",
-        /// Length, where it is known.
+        /// Length, if known.
         Length = 8 "length",
-        /// Start, where it is known.
+        /// Start, if known.
         Start = 9 "start",
-        /// What system calls returned.
+        /// Return values of system calls.
         Result = 10 "result",
         /// Processor.
         Cpu = 11 "cpu",

@@ -7,11 +7,11 @@ use crate::spans::span::{Span, SpanColumn, flags};
 use crate::varint;
 use std::collections::HashMap;
 
-/// A block is closed when it has this many spans.
+/// Number of spans at which a block is closed.
 const FULL_SPANS: usize = 1 << 15;
-/// A block is closed when its names take this many bytes.
+/// Size of names at which a block is closed, in bytes.
 const FULL_NAME_BYTES: usize = 4 << 20;
-/// Of a longer name this many bytes are kept.
+/// Most bytes of a name that are kept.
 const NAME_BYTES_MAX: usize = 4096;
 
 /// Gathers spans until a block is full.
@@ -23,7 +23,7 @@ pub(crate) struct SpanBuilder {
     latest_ns: Option<u64>,
     tasks: TaskTable,
     names: HashMap<Box<str>, u32>,
-    /// By task number: depth and start of its last span.
+    /// Depth and start of the last span, by task number.
     last: Vec<(u16, u64)>,
     name_lengths: Vec<u8>,
     name_text: Vec<u8>,
@@ -46,12 +46,12 @@ impl SpanBuilder {
         self.flags.len()
     }
 
-    /// Says how many spans there were in all blocks before; as it was where that isn't known.
+    /// Sets the number of spans in all blocks before; `None`, if unknown, leaves it unchanged.
     pub fn set_before(&mut self, before: Option<u64>) {
         self.before = before.unwrap_or(self.before);
     }
 
-    /// Whether another span might go past a limit of format-spec.md, section 11.
+    /// Whether another span might exceed a limit of format-spec.md, section 11.
     pub fn is_full(&self) -> bool {
         self.len() >= FULL_SPANS
             || self.name_text.len() >= FULL_NAME_BYTES
@@ -64,7 +64,7 @@ impl SpanBuilder {
         (earliest_ns, self.latest_ns.unwrap_or(earliest_ns))
     }
 
-    /// Adds a span. What is deeper than a chain may be is as deep as it may be.
+    /// Adds a span. A depth beyond the limit of a chain is stored as that limit.
     pub fn push(&mut self, span: &Span<&str>) {
         let task = self.tasks.number(span.task);
         self.task.push(u64::from(task));
@@ -134,7 +134,7 @@ impl SpanBuilder {
         directory::put(out, &all, is_critical, parts);
     }
 
-    /// Ready for the next block; keeps its memory.
+    /// Prepares for the next block; keeps the memory.
     pub fn clear(&mut self) {
         self.before = self.before.saturating_add(self.len() as u64);
         self.earliest_ns = None;
@@ -159,7 +159,7 @@ impl SpanBuilder {
     }
 }
 
-/// As much of a name as is kept.
+/// The part of a name that is kept.
 fn cut(name: &str) -> &str {
     let ends = (0..=name.len().min(NAME_BYTES_MAX)).rev();
     let end = ends.into_iter().find(|end| name.is_char_boundary(*end));

@@ -1,24 +1,24 @@
 //! Compresses payloads as one zstd frame each (format-spec.md, section 3).
 //!
-//! Between columns the compressor ends its zstd block, so that each column gets statistics of its
-//! own; a reader notices nothing, and the frame is a seventh shorter than without.
+//! The compressor ends its zstd block between columns, so that each column gets statistics of its own. A reader notices
+//! nothing, and the frame is a seventh shorter than without.
 
 use std::io;
 use zstd::zstd_safe::zstd_sys::ZSTD_EndDirective::{self, ZSTD_e_end, ZSTD_e_flush};
 use zstd::zstd_safe::{self, CCtx, CParameter, InBuffer, OutBuffer};
 
-/// For most payloads: what is left in them after the columns' own encodings is hardly worth more.
+/// Level for most payloads: after the columns' own encodings, a higher level gains hardly anything.
 const LEVEL: i32 = 1;
-/// For payloads with raw stacks, in which the same pointers come back at places far apart.
+/// Level for payloads with raw stacks, in which the same pointers recur at great distances.
 const STACK_LEVEL: i32 = 6;
-/// Logarithms of what that level would otherwise choose by the payload's size: for megabytes of stacks its tables and
-/// its window would take as much memory as all else in a recorder.
+/// Logarithms that replace those which the level would choose by the payload's size. For megabytes of stacks, its
+/// tables and its window would take as much memory as everything else in a recorder.
 const STACK_WINDOW_LOG: u32 = 20;
 const STACK_HASH_LOG: u32 = 17;
-/// A shorter column is not worth statistics of its own.
+/// Shortest column that is worth statistics of its own, in bytes.
 const LEAST_OWN_BYTES: usize = 1024;
 
-/// Compresses payload after payload.
+/// Compresses one payload after the other.
 pub(crate) struct Compressor {
     context: CCtx<'static>,
     level: i32,
@@ -34,7 +34,7 @@ impl Compressor {
         Ok(compressor)
     }
 
-    /// Says whether the next payloads have raw stacks.
+    /// Sets whether the next payloads have raw stacks.
     pub fn expect_stacks(&mut self, has_stacks: bool) -> io::Result<()> {
         let level = if has_stacks { STACK_LEVEL } else { LEVEL };
         if level == self.level {
@@ -60,14 +60,14 @@ impl Compressor {
         Ok(())
     }
 
-    /// Most bytes that [`Compressor::compress`] may need for a payload with so many parts.
+    /// Most bytes that [`Compressor::compress`] may need for a payload with `parts` parts.
     pub fn bound(payload_bytes: usize, parts: usize) -> usize {
         // Each part ends a zstd block, which has a header of 3 bytes and may end early.
         zstd_safe::compress_bound(payload_bytes) + 64 * (parts + 1)
     }
 
-    /// Compresses `payload` to the start of `out` and returns the length there. `parts` are the
-    /// lengths of its parts, in order; what they don't cover is one more.
+    /// Compresses `payload` to the start of `out` and returns the compressed length. `parts` are the lengths of its
+    /// parts, in order; the rest of the payload is one more part.
     pub fn compress(
         &mut self,
         payload: &[u8],
@@ -109,7 +109,7 @@ impl Compressor {
                 return Ok(());
             }
             if out.pos() == before {
-                // Can't be: the bound leaves room for what is left.
+                // Impossible, since the bound leaves enough room.
                 return Err(io::Error::other("zstd needs more room than its bound"));
             }
         }
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// As many bytes as a block of stacks may have, in which words come back.
+    /// A block of stacks with as many bytes as are allowed, in which words recur.
     #[test]
     fn a_large_block_of_stacks_takes_little_memory() {
         let mut random = 1u64;

@@ -1,9 +1,9 @@
 //! Guests that carry the agent of package `uniprof-agent`, which samples them from inside.
 //!
-//! Bytes come in through a [connection](crate::guest::endpoint) or `vchan`, both of them a `line`, become frames in
-//! [`frame`] and what they say in [`message`], the guest's times our own by [`clock`], samples in [`intake`], and a
-//! recording's source in `source`.
-//! The protocol is docs/agent-protocol.md, whose sections are cited here; no code is shared with the agent.
+//! Bytes come in through a [connection](crate::guest::endpoint) or `vchan`; both are a `line`. The bytes become frames
+//! in [`frame`] and messages in [`message`]. [`clock`] converts the guest's times to our own, [`intake`] makes samples,
+//! and `source` is the source of a recording.
+//! docs/agent-protocol.md describes the protocol, and its sections are cited here. No code is shared with the agent.
 
 pub mod error;
 pub mod frame;

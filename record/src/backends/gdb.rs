@@ -1,7 +1,7 @@
 //! Guests behind a gdb stub: QEMU, solo5-hvt, Firecracker, cloud-hypervisor, uhyve, gdbserver.
 //!
-//! Bytes come from an [endpoint](crate::guest::endpoint), become packets in [`packet`], replies in [`client`],
-//! registers by the stub's [`description`] and [`registers`], samples in `source`, calls in [`call_tracer`].
+//! Bytes come from an [endpoint](crate::guest::endpoint). They become packets in [`packet`], replies in [`client`],
+//! registers by the stub's [`description`] and [`registers`], samples in `source`, and calls in [`call_tracer`].
 //! [`release`] resumes the guest however the recorder ended. Protocol: "Debugging with GDB", appendix E, "GDB
 //! Remote Serial Protocol".
 

@@ -1,7 +1,6 @@
 //! Linux processes as guests: each of their threads, and of their children's, is presented as a vCPU.
 //!
-//! Samples come from the kernel through perf events, or, where those are forbidden, from stopping the threads with
-//! ptrace.
+//! Samples come from the kernel through perf events. Where those are forbidden, the threads are stopped with ptrace.
 
 mod registers;
 mod proc_status;
@@ -60,7 +59,7 @@ pub enum Process {
 /// Opens processes with perf events, or else with ptrace and a warning.
 ///
 /// # Errors
-/// Why neither works.
+/// Says why neither works.
 pub fn open(process: Process, plan: &Plan) -> Result<Source, SourceError> {
     match perf::open(&process, plan) {
         Ok(source) => Ok(source),
@@ -80,7 +79,7 @@ pub fn open(process: Process, plan: &Plan) -> Result<Source, SourceError> {
     }
 }
 
-/// The warning where perf events are forbidden.
+/// The warning for a machine that forbids perf events.
 fn by_ptrace(errno: Errno) -> String {
     format!(
         "perf events are forbidden here ({}): sampling with ptrace instead, which stops \

@@ -1,8 +1,9 @@
 //! QEMU guests, opened by their monitor.
 //!
-//! [`qmp`] talks to the monitor, `virsh` to one that libvirt holds, [`machine`] asks it for architecture, memory and
-//! stub, `ram` reads guest memory if it is a shared file, [`source`] combines them: registers come from the gdb stub
-//! (see [`crate::backends::gdb`]), stacks from the file. `advice` lists what would make sampling cheaper.
+//! [`qmp`] talks to the monitor, and `virsh` to one that libvirt is connected to. [`machine`] asks it for architecture,
+//! memory and stub, and `ram` reads guest memory if it is a shared file. [`source`] combines them: registers come from
+//! the gdb stub (see [`crate::backends::gdb`]), stacks from the file. `advice` lists options that would make sampling
+//! cheaper.
 
 mod virsh;
 pub mod qmp;

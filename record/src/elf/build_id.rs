@@ -13,7 +13,7 @@ use std::path::Path;
 const NT_GNU_BUILD_ID: u32 = 3;
 const MOST_NOTE_BYTES: u64 = 64 << 10;
 
-/// The build-id of the ELF file at `path`; `None` where it has none.
+/// The build-id of the ELF file at `path`; `None` if it has none.
 pub fn of_file(path: &Path) -> Option<Vec<u8>> {
     of_elf(&open::at(path).ok()?)
 }

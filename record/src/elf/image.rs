@@ -1,5 +1,5 @@
-//! An image of the guest, as far as a recorder needs it: which addresses it covers, its build-id,
-//! and a piece of its text to compare with the guest's memory.
+//! An image of the guest, as far as a recorder needs it: the addresses that it covers, its build-id, and pieces of its
+//! text to compare with the guest's memory.
 //!
 //! The file's offsets are not trusted. Source: System V ABI, chapter 5 ("Program Loading").
 
@@ -18,9 +18,9 @@ use uprof::placement::{self, Agreement, ImageText};
 /// An image that the user gave for a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GivenImage {
-    /// Where the file is.
+    /// Path of the file.
     pub path: PathBuf,
-    /// The address at which its lowest page is loaded, if the user said it.
+    /// The address at which its lowest page is loaded, if the user gave it.
     pub address: Option<u64>,
 }
 
@@ -46,24 +46,24 @@ impl fmt::Display for GivenImage {
 /// An ELF image.
 #[derive(Debug)]
 pub struct Image {
-    /// Where it is.
+    /// Path of the file.
     pub path: PathBuf,
-    /// The file itself: another one may be at its path by now.
+    /// The open file; another one may have its path by now.
     file: File,
     build_id: Vec<u8>,
-    /// What identifies an image that has no build-id.
+    /// Identifies an image that has no build-id.
     mapped: Option<MappedFile>,
     segments: Vec<Segment>,
     /// Whether the user gave its address.
     has_address: bool,
-    /// How far it was moved from where it is linked.
+    /// Load bias: how far the image was moved from its link-time address, in bytes.
     moved_by: u64,
 }
 
-/// Addresses of an image that are compared at once.
+/// Number of addresses of an image that are compared at once.
 pub const PROBES: usize = 16;
 
-/// So many equal pieces are enough, even before all have come.
+/// Number of matching pieces that are sufficient, even before all pieces have come.
 const ENOUGH_PIECES: usize = 16;
 
 /// A piece of the image that is loaded.
@@ -81,7 +81,7 @@ impl Image {
     /// if the user gave it.
     ///
     /// # Errors
-    /// A message that says what is wrong with the file.
+    /// A message that says why the file is refused.
     pub fn open(path: &Path, at: Option<u64>) -> Result<Self, String> {
         let shown = path.display();
         let file = open::at(path).map_err(|error| format!("cannot open image {shown}: {error}"))?;
@@ -123,17 +123,17 @@ impl Image {
         })
     }
 
-    /// How far its stated address is from where it is linked.
+    /// Load bias of its stated address, in bytes.
     pub fn moved_by(&self) -> u64 {
         self.moved_by
     }
 
-    /// Its build-id, empty where it has none.
+    /// Its build-id, empty if it has none.
     pub fn build_id(&self) -> &[u8] {
         &self.build_id
     }
 
-    /// The same, loaded so that the code at `offset` in the file is at `address`; unmoved where no code is there.
+    /// The same image, loaded so that the code at file offset `offset` is at `address`; unmoved if no code is there.
     pub fn with_code_at(mut self, address: u64, offset: u64) -> Self {
         let is_there = |segment: &&Segment| {
             segment.executable && offset.wrapping_sub(segment.offset) < segment.file_bytes
@@ -150,7 +150,7 @@ impl Image {
         self
     }
 
-    /// The functions with one of these names: the name's index, and where the code is.
+    /// The functions with one of these names: the index of the name, and the address of the code.
     pub fn functions(&self, names: &[String]) -> Vec<(usize, u64)> {
         let found = symbols::functions(&|into, at| self.file.read_exact_at(into, at), names);
         let moved = found.into_iter();
@@ -160,8 +160,8 @@ impl Image {
             .collect()
     }
 
-    /// Whether the guest's code shows this image at its stated address. Until the `last` code has come, only if that
-    /// is certain.
+    /// Whether the guest's code shows this image at its stated address. Until the `last` code has come, this is true
+    /// only if it is certain.
     #[cold]
     pub fn is_there(&self, code: &[Code], last: bool) -> bool {
         let agreement = self.agreement(code);
@@ -169,8 +169,8 @@ impl Image {
         last && is_unseen || self.shows(agreement, last)
     }
 
-    /// Whether code of one address space shows this image. Without evidence the answer is no: another space may have
-    /// the image.
+    /// Whether the code of one address space shows this image. Without evidence the answer is no, since another
+    /// address space may have the image.
     #[cold]
     pub fn is_seen(&self, code: &[Code], last: bool) -> bool {
         self.shows(self.agreement(code), last)
@@ -210,8 +210,8 @@ impl Image {
             .collect()
     }
 
-    /// Whether it may run at another address than it was linked at: position-independent, or a kernel of the upper
-    /// half, which may be relocated at boot.
+    /// Whether it may run at another address than its link-time address: it is position-independent, or a kernel of the
+    /// upper half, which may be relocated at boot.
     pub fn may_move(&self) -> bool {
         let low = self.segments.iter().map(|segment| segment.address).min();
         low.is_none_or(|low| low == 0 || is_kernel_address(low))
@@ -230,7 +230,7 @@ impl Image {
         lowest_of(&self.segments)
     }
 
-    /// At most `most` bytes of the image's text from `address` on; `None` where it has none.
+    /// At most `most` bytes of the image's text from `address` on; `None` if there is no text.
     pub fn text_at(&self, address: u64, most: usize) -> Option<Vec<u8>> {
         let segment = self.segments.iter().find(|segment| {
             segment.executable && address.wrapping_sub(segment.address) < segment.file_bytes
@@ -245,7 +245,7 @@ impl Image {
     }
 }
 
-/// By the addresses that it was linked at, whatever the user said of where it is.
+/// Addresses are those that the image was linked at, whatever load address the user gave.
 impl ImageText for Image {
     fn parts(&self) -> Vec<(u64, u64)> {
         let code = self.segments.iter().filter(|segment| segment.executable);
@@ -267,7 +267,7 @@ impl ImageText for Image {
         Some(page.wrapping_sub(self.moved_by))
     }
 
-    /// Kernels do.
+    /// Kernels patch their own code.
     fn may_be_patched(&self) -> bool {
         self.is_in_upper_half()
     }
@@ -329,7 +329,7 @@ mod tests {
         assert_eq!(image.text_at(mapping.start + mapping.length, 16), None);
     }
 
-    /// A report would refuse what a recorder placed by a weaker rule.
+    /// The recorder must not place an image by a weaker rule than the report: the report would refuse it.
     #[test]
     fn an_image_whose_code_differs_at_one_of_three_places_is_not_there() {
         let image = Image::open(&std::env::current_exe().unwrap(), None).unwrap();

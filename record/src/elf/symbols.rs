@@ -1,7 +1,7 @@
 //! Finds functions by name in an ELF file's symbol tables, for breakpoints.
 //!
-//! Input: a function that reads the file, and names. Output: link-time addresses. Nothing in the file is trusted; what
-//! is read of it is limited. Source: System V ABI, chapter 4 ("Sections", "Symbol Table").
+//! Input: a function that reads the file, and names. Output: link-time addresses. Nothing in the file is trusted, and
+//! the amount read is limited. Source: System V ABI, chapter 4 ("Sections", "Symbol Table").
 
 use crate::elf::{Read, is_wide};
 
@@ -14,7 +14,7 @@ const STT_FUNC: u8 = 2;
 const ENTRY_BYTES: u64 = 24;
 /// Most section headers that are read.
 const MOST_SECTIONS: u16 = 4096;
-/// Most symbols of a table that are looked at.
+/// Most symbols of a table that are examined.
 const MOST_SYMBOLS: u64 = 4 << 20;
 /// Most bytes of names of a table.
 const MOST_NAME_BYTES: u64 = 256 << 20;
@@ -27,12 +27,12 @@ struct Table {
     names: (u64, u64),
 }
 
-/// The functions with one of these names: the name's index and the address at which the file is linked. Several may
-/// have the same name. Empty if there is no symbol table.
+/// The functions with one of these names: the index of the name and the link-time address. Several functions may have
+/// the same name. Empty if there is no symbol table.
 pub fn functions(from: &Read<'_>, wanted: &[String]) -> Vec<(usize, u64)> {
     let mut found = Vec::new();
     for table in tables(from).unwrap_or_default() {
-        // A table that can't be read ends there; what was found before it counts.
+        // The search ends where a table can't be read; functions found before that count.
         let _ = search(from, &table, wanted, &mut found);
     }
     found.sort_unstable();
@@ -55,7 +55,7 @@ fn tables(from: &Read<'_>) -> Option<Vec<Table>> {
         from(&mut bytes, start.checked_add(at)?).ok()?;
         let half = |at: usize| Some(u32::from_le_bytes(bytes[at..at + 4].try_into().ok()?));
         let word = |at: usize| Some(u64::from_le_bytes(bytes[at..at + 8].try_into().ok()?));
-        // Type, index of the section with the names, place.
+        // Type, index of the section with the names, and where the table is.
         Some((half(4)?, half(40)?, (word(24)?, word(32)?)))
     };
     let all = (0..u32::from(count)).filter_map(section);

@@ -1,4 +1,4 @@
-//! Sampled addresses of a kernel whose names are wanted, each once.
+//! Sampled addresses of a kernel that need names, each once.
 
 use std::collections::HashSet;
 
@@ -20,7 +20,7 @@ impl Addresses {
         }
     }
 
-    /// Whether there are no new ones.
+    /// Whether there are no new addresses.
     pub fn is_empty(&self) -> bool {
         self.new.is_empty()
     }

@@ -1,8 +1,8 @@
 //! Boots of a guest that is reset while it is recorded, and keeps its monitor.
 //!
 //! Input: how each vCPU translates addresses, in each sample. Output: the number of the boot, which is the address
-//! space of its samples, and notes for the recording. A reset turns translation off on all vCPUs, which no running
-//! 64-bit guest does. Must not allocate.
+//! space of its samples, and notes for the recording. A reset turns address translation off on all vCPUs, which no
+//! running 64-bit guest does. Must not allocate.
 
 use super::page_tables::Paging;
 use crate::source::Vcpus;
@@ -11,24 +11,24 @@ use crate::source::slot::NoteKind;
 use std::fmt::Write;
 use uprof::{Arch, Registers, Task};
 
-/// Most boots that are told apart; what comes later counts as the last one.
+/// Most boots that are distinguished; later ones count as the last of these.
 const MOST_BOOTS: u32 = 64;
-/// Most of them that may wait for a note.
+/// Most boots that may wait for a note.
 const MOST_NOTES: usize = 8;
 
 /// The boots of a guest.
 #[derive(Debug, Default)]
 pub struct Boots {
-    /// The current one, from 0.
+    /// Number of the current boot, from 0.
     boot: u32,
-    /// A vCPU has translated addresses since it began.
+    /// Whether a vCPU has translated addresses since the boot began.
     is_up: bool,
-    /// vCPUs of this sample that translate addresses, and that don't.
+    /// Numbers of vCPUs of this sample that translate addresses, and that don't.
     on: u32,
     off: u32,
-    /// The recording has begun: what was sampled before is not in it.
+    /// Whether the recording has begun: earlier samples are not in it.
     is_recorded: bool,
-    /// When boots began that are not noted yet.
+    /// Start times of boots that are not noted yet.
     begun_ns: [u64; MOST_NOTES],
     noted: u32,
 }
@@ -43,7 +43,7 @@ impl Boots {
         }
     }
 
-    /// Ends a sample, in which all vCPUs were seen: they are of the current boot.
+    /// Ends a sample, in which all vCPUs were seen: they belong to the current boot.
     pub fn sampled(&mut self, now_ns: u64, vcpus: &mut Vcpus) {
         let (on, off) = (std::mem::take(&mut self.on), std::mem::take(&mut self.off));
         self.is_up |= on > 0;
@@ -59,8 +59,10 @@ impl Boots {
         }
     }
 
-    /// Sends notes of boots since the last call, of a guest with so many `vcpus`. The first call begins the recording.
+    /// Sends notes of the boots since the last call, for a guest with `vcpus` vCPUs. The first call begins the
+    /// recording.
     pub fn report(&mut self, vcpus: u32, sink: &mut Sink) {
+        // Boots before the recording are not part of it.
         if !std::mem::replace(&mut self.is_recorded, true) {
             (self.boot, self.noted) = (0, 0);
         }
@@ -77,8 +79,7 @@ impl Boots {
         }
     }
 
-    /// Totals for the end of a recording, where there is something to say: resets, and samples of vCPUs in a `narrow`
-    /// mode.
+    /// Totals for the end of a recording, if they are not 0: resets, and samples of vCPUs in a `narrow` mode.
     pub fn totals(&self, narrow: u64) -> impl Iterator<Item = (String, u64)> {
         let counts = [("resets", u64::from(self.boot)), (NARROW_SAMPLES, narrow)];
         let counts = counts.into_iter().filter(|(_, count)| *count > 0);
@@ -89,8 +90,8 @@ impl Boots {
 /// The total of samples of x86-64 vCPUs that were not in 64-bit mode.
 pub const NARROW_SAMPLES: &str = "samples_not_in_64_bit_mode";
 
-/// Leaves out what means something else in 32-bit code, where return addresses and saved frame pointers are half as
-/// long.
+/// Removes registers that mean something else in 32-bit code, where return addresses and saved frame pointers have half
+/// the size.
 pub fn keep_only_ip(arch: Arch, registers: &mut Registers) {
     let number = arch.special_registers().ip;
     let ip = registers.get(number);
@@ -132,7 +133,7 @@ mod tests {
 
     const LONG: Paging = Paging::X86_64 { root: 1, levels: 4 };
 
-    /// The boot that a sample of vCPUs with these modes is of.
+    /// The boot of a sample whose vCPUs have these modes.
     fn boot_of(boots: &mut Boots, now_ns: u64, pagings: &[Paging]) -> u32 {
         let mut vcpus = Vcpus::new();
         for (vcpu, paging) in (0..).zip(pagings) {
@@ -150,13 +151,13 @@ mod tests {
         let (mut sink, mut drain) = ring_of(64, 0);
         let mut boots = Boots::default();
         let off = Paging::Off;
-        // Before the recording it is reset, too.
+        // Resets before the recording don't count.
         assert_eq!(boot_of(&mut boots, 1, &[LONG]), 0);
         assert_eq!(boot_of(&mut boots, 1, &[off]), 1);
         boots.report(2, &mut sink);
-        // From a recording's beginning on it boots for the first time.
+        // The first boot begins with the recording.
         assert_eq!(boot_of(&mut boots, 1, &[off, off]), 0);
-        // A vCPU that was not started yet is no reset, nor is one in another mode.
+        // A vCPU that was not started yet is not a reset, nor is one in another mode.
         assert_eq!(boot_of(&mut boots, 2, &[LONG, off]), 0);
         assert_eq!(boot_of(&mut boots, 3, &[Paging::Unsupported, LONG]), 0);
         assert_eq!(boot_of(&mut boots, 4, &[]), 0);

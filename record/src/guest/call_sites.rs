@@ -1,31 +1,32 @@
-//! Checks whether the frames of a stack fit together: the call before a return address must lead to the function that
-//! the next inner frame is in.
+//! Checks whether the frames of a stack are consistent: the call before a return address must lead to the function of
+//! the next inner frame.
 //!
 //! Input: a chain that was read while its vCPU may have run on. Output: how many of its frames, from the innermost,
-//! fit. Function starts are learned from calls, as nothing else is known of the guest: from those before return
-//! addresses, and from those in the functions that these lead to, as the caller of a function without a frame is in no
-//! chain. A function with a frame ends where another sets up its own. After a tail call, or where code can't be read,
-//! frames don't fit; the target of an indirect call is not known, and passes. Must not allocate, nor assume that what
-//! it reads is code.
+//! fit. Function starts are learned from calls, as nothing else is known of the guest: from the calls before return
+//! addresses, and from those in the functions that these lead to, since the caller of a function without a frame is in
+//! no chain. A function with a frame ends where another one sets up its own. After a tail call, or where code can't be
+//! read, frames don't fit. The target of an indirect call is unknown, so such a call passes. Must not allocate, nor
+//! assume that the bytes it reads are code.
 
 use crate::source::Vcpu;
 use uprof::cpu::{CALL_BYTES, Call};
 use uprof::{Arch, Frame};
 
-/// Return addresses remembered, a power of two. Of two that share a slot, each replaces the other.
+/// Return addresses remembered, a power of two. If two share a slot, each replaces the other.
 const SITES: usize = 1024;
 /// Most function starts remembered. When there are more, all are discarded.
 const MOST_STARTS: usize = 4096;
-/// No function is longer: an address further behind a start is in another function, not seen yet.
+/// Longest function: an address further behind a start belongs to another function, not seen yet.
 const MOST_FUNCTION_BYTES: u64 = 1 << 16;
-/// Bytes that are read of a function that a call leads to.
+/// Bytes read from a function that a call leads to.
 const READ_BYTES: usize = 1024;
 /// Functions begin at multiples of this, where compilers don't optimise for size.
 const ALIGNMENT: u64 = 16;
-/// Other functions are looked for so near to the calls of them.
+/// A call to an address further away than this is not taken as evidence of a function.
 const MOST_CALL_BYTES: u64 = 1 << 20;
-/// Outermost frames remembered; when there are more, all are discarded. One of so many ends is usual.
+/// Outermost frames remembered; when there are more, all are discarded.
 const MOST_ENDS: usize = 64;
+/// An end is usual if at least one of so many stacks ends there.
 const USUAL_END_OF: u32 = 32;
 /// An empty slot.
 const UNSEEN: (Place, Option<Call>) = ((0, 0), None);
@@ -36,9 +37,9 @@ type Place = (u32, u64);
 pub struct CallSites {
     arch: Arch,
     sites: Vec<(Place, Option<Call>)>,
-    /// In order, each with whether its code was read.
+    /// Function starts in order, each with whether its code was read.
     starts: Vec<(Place, bool)>,
-    /// The outermost frames of whole stacks, with how often each was, and how many there were in all.
+    /// The outermost frames of whole stacks, with their counts; and the sum of these.
     ends: Vec<(Place, u32)>,
     ends_seen: u32,
 }
@@ -55,8 +56,8 @@ impl CallSites {
         }
     }
 
-    /// Whether a stack that seems to be whole may be: the chain ends where others have ended. A frame that is being
-    /// made may show zeros, too, but not often at the same call.
+    /// Whether a stack that seems to be whole may be: the chain ends where others have ended. A frame that is being set
+    /// up may show zeros, too, but not often at the same call.
     pub fn ends_usually(&mut self, vcpu: &Vcpu, outermost: u64) -> bool {
         let place = (vcpu.space_of(outermost), outermost);
         let known = self.ends.iter().position(|(end, _)| *end == place);
@@ -74,15 +75,15 @@ impl CallSites {
         *count > 1 && *count >= self.ends_seen / USUAL_END_OF
     }
 
-    /// How many frames of `chain`, from the innermost, fit together in the code that `vcpu` sees. `read` reads the
-    /// guest's memory and returns the bytes read.
+    /// The number of frames of `chain`, from the innermost, that are consistent with the code that `vcpu` sees. `read`
+    /// reads the guest's memory and returns the number of bytes read.
     pub fn fitting(
         &mut self,
         vcpu: &Vcpu,
         chain: &[Frame],
         mut read: impl FnMut(u64, &mut [u8]) -> usize,
     ) -> usize {
-        // All calls first: their targets show where the functions before them end.
+        // All calls are read first: their targets show where the functions before them end.
         let mut callers = chain.iter().skip(1);
         callers.all(|caller| self.call_before(vcpu, caller.address, &mut read).is_some());
         let pairs = chain.iter().zip(chain.iter().skip(1));
@@ -110,7 +111,7 @@ impl CallSites {
             return known.1;
         }
         let mut bytes = [0; CALL_BYTES];
-        // Memory may be there a moment later, so that this is not remembered.
+        // The memory may be mapped a moment later, so this is not remembered.
         if read(address.wrapping_sub(CALL_BYTES as u64), &mut bytes) < CALL_BYTES {
             return None;
         }
@@ -118,9 +119,9 @@ impl CallSites {
         if let Some(Call::Direct(start)) = call {
             let function = (vcpu.space_of(start), start);
             let at = self.learn(function);
-            // It may be known from the code of another one alone.
+            // The start may be known only from another function's code.
             if !self.starts[at].1 {
-                // Where it ends isn't known before it is read: anything behind it would be taken for a part of it.
+                // Its end is unknown until it is read: any code behind it would be taken for a part of it.
                 if !self.learn_from(vcpu, start, read) {
                     return None;
                 }
@@ -132,7 +133,7 @@ impl CallSites {
         call
     }
 
-    /// Remembers the start of a function; returns where.
+    /// Remembers the start of a function; returns its index in `starts`.
     fn learn(&mut self, start: Place) -> usize {
         match self.starts.binary_search_by_key(&start, |known| known.0) {
             Ok(at) => at,
@@ -150,7 +151,7 @@ impl CallSites {
     }
 
     /// Learns from the code of the function at `start` which functions it calls and where the next one begins. Returns
-    /// whether there was any.
+    /// whether any code could be read.
     fn learn_from(
         &mut self,
         vcpu: &Vcpu,
@@ -160,7 +161,7 @@ impl CallSites {
         let mut code = [0; READ_BYTES];
         let length_bytes = read(start, &mut code).min(READ_BYTES);
         let mut code = &code[..length_bytes];
-        // No function sets up two frames; one that sets up its own late may do so behind a first return.
+        // No function sets up two frames. A function that sets up its own late may do so behind a first return.
         let mut frames = (0..code.len()).filter(|at| sets_up_frame(self.arch, code, *at));
         let own = frames.next().filter(|at| (*at as u64) < ALIGNMENT);
         if let Some(end) = own.and_then(|_| frames.next()) {
@@ -173,7 +174,7 @@ impl CallSites {
             let is_instruction = self.arch == Arch::X86_64 || end.is_multiple_of(4);
             let call = self.arch.call_before(after, &code[..end]);
             if let Some(Call::Direct(to)) = call.filter(|_| is_instruction)
-                // Other bytes than a call's hardly lead to such a place.
+                // Bytes that aren't a call hardly ever lead to such an address.
                 && (self.arch != Arch::X86_64 || to.is_multiple_of(ALIGNMENT))
                 && to.abs_diff(after) < MOST_CALL_BYTES
             {
@@ -186,7 +187,7 @@ impl CallSites {
     /// Whether `address` is after `start` with no other function in between.
     fn is_within(&self, vcpu: &Vcpu, address: u64, start: u64) -> bool {
         let space = vcpu.space_of(start);
-        // What seems to begin in its first bytes is its own frame.
+        // A start that seems to be in its first bytes is its own frame setup.
         let first_bytes = start.saturating_add(ALIGNMENT - 1);
         let after = self
             .starts
@@ -201,7 +202,7 @@ impl CallSites {
     }
 }
 
-/// The slot of `place`.
+/// The slot of an address.
 fn index((space, address): Place) -> usize {
     let mixed = (address ^ u64::from(space) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 40) as usize % SITES
@@ -226,14 +227,14 @@ mod tests {
     use uprof::layout::MAX_FRAMES;
     use uprof::{Details, Registers, State, Task};
 
-    /// Calls by return address.
+    /// A reader of a guest's code, given its calls by return address.
     fn code(calls: &[(u64, Vec<u8>)]) -> impl FnMut(u64, &mut [u8]) -> usize {
         move |from, into| {
             into.fill(0x90);
             let end = from + into.len() as u64;
             let call = calls.iter().find(|(address, _)| *address == end);
             let Some((_, call)) = call else {
-                // Of functions there is code, without calls.
+                // Functions have code, but no calls.
                 return if into.len() > CALL_BYTES {
                     into.len()
                 } else {
@@ -258,7 +259,7 @@ mod tests {
         std::iter::once(Frame::exact(ip)).chain(callers).collect()
     }
 
-    /// One that runs under the page tables at `root`.
+    /// A vCPU that runs under the page tables at `root`.
     fn vcpu(root: u64) -> Vcpu {
         Vcpu {
             task: Task { space: 0, vcpu: 0 },
@@ -272,12 +273,12 @@ mod tests {
         }
     }
 
-    /// No chain has a return address behind a call of `burn`, which has no frame: its start is in the code alone.
+    /// No chain has a return address behind a call of `burn`, which has no frame. Its start is only in the code.
     #[test]
     fn functions_are_known_from_the_code_of_others() {
         const FRAME: [u8; 4] = [0x55, 0x48, 0x89, 0xe5];
-        // one_round at 0x1000 calls beta at 0x2000 and alpha at 0x2040; both call burn at 0x2060. Nothing calls what
-        // is at 0x2080 directly.
+        // one_round at 0x1000 calls beta at 0x2000 and alpha at 0x2040; both call burn at 0x2060. Nothing calls the
+        // function at 0x2080 directly.
         let mut memory = vec![0x90; 0x4000];
         let calls = [
             (0x1010, 0x2000),
@@ -300,7 +301,7 @@ mod tests {
             let mut sites = CallSites::new(Arch::X86_64);
             sites.fitting(&vcpu(0), &chain(ip, callers), read)
         };
-        // In burn, alpha and the last one, behind a call of beta or alpha: a frame is missing, or another's.
+        // In burn, in alpha and in the last function, behind a call of beta or alpha: a frame is missing, or another's.
         assert_eq!(fitting(0x2064, &[0x1010]), 1);
         assert_eq!(fitting(0x2064, &[0x1020]), 1);
         assert_eq!(fitting(0x2044, &[0x1010]), 1);
@@ -314,10 +315,10 @@ mod tests {
         );
     }
 
-    /// Its pages may be there a moment later, as where each sample may map so many.
+    /// Its pages may be mapped a moment later, for instance if each sample may map only so many.
     #[test]
     fn a_function_that_could_not_be_read_is_read_later() {
-        // main at 0x1000 calls middle at 0x1800, which calls what is at 0x1840, behind it.
+        // main at 0x1000 calls middle at 0x1800, which calls the function at 0x1840, behind it.
         let calls = [(0x1010, 0x1800), (0x1810, 0x1840)].map(|(at, to)| direct(at, to));
         let mut is_there = false;
         let mut sites = CallSites::new(Arch::X86_64);
@@ -349,13 +350,13 @@ mod tests {
         assert!(!ends(0x1000), "none was seen before");
         for round in 0..1000_u64 {
             assert!(ends(0x1000));
-            // Now and then a frame is being made, at one of ten calls.
+            // Now and then a frame is being set up, at one of ten calls.
             assert!(
                 round % 50 != 25 || !ends(0x2000 + round / 50 % 10),
                 "{round}"
             );
         }
-        // Memory that lies ends anywhere, and takes none of ours.
+        // A guest that lies ends its stacks anywhere, and must not make our memory grow.
         let room = sites.ends.capacity();
         for address in 0..1000 {
             assert!(!sites.ends_usually(&vcpu(0), address));
@@ -363,8 +364,8 @@ mod tests {
         assert_eq!(sites.ends.capacity(), room);
     }
 
-    /// What was known from another function's code is read, too, once a call leads there: beta_inner at 0x2000, which
-    /// beta at 0x1800 calls, calls burn at 0x2040, which is no part of it.
+    /// A function that was known only from another's code is read once a call leads to it. beta at 0x1800 calls
+    /// beta_inner at 0x2000, which calls burn at 0x2040, and burn is no part of it.
     #[test]
     fn functions_that_others_call_are_read_once_they_are_on_a_stack() {
         let mut memory = vec![0x90; 0x4000];
@@ -404,7 +405,7 @@ mod tests {
         assert_eq!(fitting(0x1_4004, &[0x2010]), 1, "no function is so long");
         assert_eq!(fitting(0x4004, &[]), 1);
         assert_eq!(sites.fitting(&vcpu(0x1000), &[], code(&calls)), 0);
-        // Nothing was seen yet: that a was called tells where leaf, before it, ends.
+        // Nothing was seen yet. The call of a shows where leaf, before it, ends.
         let calls = [direct(0x2010, 0x1800), direct(0x1010, 0x2000)];
         let mut sites = CallSites::new(Arch::X86_64);
         let mixed = chain(0x2804, &[0x2010, 0x1010]);
@@ -419,7 +420,7 @@ mod tests {
     fn a_guest_that_lies_takes_two_reads_a_frame_and_no_memory() {
         let mut sites = CallSites::new(Arch::X86_64);
         let room = (sites.sites.capacity(), sites.starts.capacity());
-        // Return addresses into nowhere, and at the ends of the address space.
+        // Return addresses to unmapped memory, and at the ends of the address space.
         for address in [1, 3, 7, 0x1000, 1 << 47, u64::MAX] {
             for is_there in [false, true] {
                 let read = |_, into: &mut [u8]| if is_there { into.len() } else { 0 };
@@ -437,7 +438,7 @@ mod tests {
         };
         assert_eq!(sites.fitting(&vcpu(0), &frames, read), MAX_FRAMES);
         assert_eq!(reads, 2, "the call, and what it calls");
-        // All memory is calls, each time to elsewhere.
+        // All memory consists of calls, each to another address.
         let mut random = fastrand::Rng::with_seed(1);
         for _ in 0..20 {
             let mut next = || random.u64(..);

@@ -1,6 +1,6 @@
 //! Examines a guest that is opened as for a recording.
 //!
-//! Input: a source. Output: findings. The guest is stopped only for a few samples.
+//! Input: a source. Output: findings. The guest is paused only for a few samples.
 
 use super::Trial;
 use crate::elf::{GivenImage, Image};
@@ -53,10 +53,11 @@ pub fn examine_source(
     report.command = Some(format!("uniprof record -d 30s{stack}{elf} {target}"));
 }
 
-/// How far `image` was moved as the guest loaded it, by the code of a few trial samples; `None` if that is not certain.
+/// How far the guest moved `image` when it loaded it, by the code of a few trial samples; `None` if that is not
+/// certain.
 ///
 /// # Errors
-/// Why the guest can't be sampled.
+/// Says why the guest can't be sampled.
 pub fn moved_by(source: &mut dyn StopWorld, image: &Image) -> Result<Option<u64>, SourceError> {
     let mut trial = Trial::new(Some(image));
     while trial.goes_on() {

@@ -33,14 +33,14 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Why there is no connection.
+/// The reason why there is no connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EndpointError {
     /// The text is no endpoint.
     Address(String),
     /// The host has no address.
     Resolve(Endpoint, String),
-    /// Nobody takes a connection.
+    /// Nothing accepts a connection.
     Connect(Endpoint, Errno),
 }
 
@@ -48,7 +48,7 @@ impl Endpoint {
     /// Parses `HOST:PORT`, `:PORT` (this host) or a path with a `/` in it.
     ///
     /// # Errors
-    /// What is wrong with the text.
+    /// Says what is wrong with the text.
     pub fn parse(text: &str) -> Result<Self, EndpointError> {
         if text.contains('/') {
             return Ok(Endpoint::Unix(text.into()));
@@ -63,12 +63,12 @@ impl Endpoint {
 
     /// Whether a program on this host is connected already, as far as the kernel shows.
     ///
-    /// Checked before connecting: QEMU keeps a second debugger waiting, accepts its connection once the first has
-    /// gone, even if it was closed by then, and stops the guest for it.
+    /// Must be checked before connecting. QEMU keeps a second debugger waiting, accepts its connection once the first
+    /// has gone, even if it was closed by then, and stops the guest for it.
     pub fn is_taken(&self) -> bool {
         let rows = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         match self {
-            // Flags, type, state 3 (SS_CONNECTED), inode, path, in which there may be spaces.
+            // Flags, type, state 3 (SS_CONNECTED), inode, path. The path may contain spaces.
             Endpoint::Unix(path) => rows("/proc/net/unix").lines().any(|row| {
                 row.split_ascii_whitespace().nth(5) == Some("03")
                     && row
@@ -93,7 +93,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether it is on this machine, as far as its address says.
+    /// Whether it is on this machine, as far as its address shows.
     pub fn is_here(&self) -> bool {
         match self {
             Endpoint::Unix(_) => true,
@@ -107,15 +107,15 @@ impl Endpoint {
     /// Connects within `patience`.
     ///
     /// # Errors
-    /// Why there is no connection.
+    /// Says why there is no connection.
     pub fn connect(&self, patience: Duration) -> Result<Connection, EndpointError> {
         self.sockets()?.connect(patience)
     }
 
-    /// The unconnected sockets for [`Sockets::connect`].
+    /// Makes unconnected sockets for [`Sockets::connect`].
     ///
     /// # Errors
-    /// Why there can be no socket.
+    /// Says why there can be no socket.
     pub fn sockets(&self) -> Result<Sockets, EndpointError> {
         let addresses: Vec<Box<dyn SockaddrLike>> = match self {
             Endpoint::Unix(path) => {
@@ -136,7 +136,7 @@ impl Endpoint {
         for address in addresses {
             match Connection::unconnected(&*address) {
                 Ok(connection) => all.push((connection, address)),
-                // For example, there is no IPv6 here.
+                // For example, this machine may have no IPv6.
                 Err(errno) => last = errno,
             }
         }
@@ -151,7 +151,7 @@ impl Endpoint {
     }
 }
 
-/// Sockets of which one will be connected, one for each address of a host. A process forked before that shares the
+/// Sockets, one for each address of a host. One of them will be connected. A process forked before that shares the
 /// connection from the start.
 pub struct Sockets {
     endpoint: Endpoint,
@@ -159,25 +159,25 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// What they will be connected to.
+    /// The endpoint that they will be connected to.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// A second descriptor of each.
+    /// Duplicates each socket's descriptor.
     ///
     /// # Errors
-    /// What `fcntl` returns.
+    /// The error of `fcntl`.
     pub fn share(&self) -> std::io::Result<Vec<Connection>> {
         let all = self.all.iter();
         all.map(|(connection, _)| Ok(connection.socket.try_clone()?.into()))
             .collect()
     }
 
-    /// Connects one, each within `patience`.
+    /// Connects one of them, and gives each `patience` to do so.
     ///
     /// # Errors
-    /// Why there is no connection.
+    /// Says why there is no connection.
     pub fn connect(self, patience: Duration) -> Result<Connection, EndpointError> {
         let mut last = Errno::EHOSTUNREACH;
         for (connection, address) in self.all {
@@ -202,14 +202,14 @@ pub struct Connection {
 }
 
 impl From<OwnedFd> for Connection {
-    /// Takes over a socket that is in non-blocking mode.
+    /// Takes ownership of a socket that is in non-blocking mode.
     fn from(socket: OwnedFd) -> Self {
         Connection { socket }
     }
 }
 
 impl Connection {
-    /// The process that listened at the other end, if it is on this host and the kernel says which.
+    /// The process that listened at the other end, if it is on this host and the kernel reports it.
     pub fn listener(&self) -> Option<i32> {
         let peer = socket::getsockopt(&self.socket, sockopt::PeerCredentials).ok()?;
         (peer.pid() > 0).then(|| peer.pid())
@@ -229,7 +229,7 @@ impl Connection {
         let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
         let socket = socket::socket(family, SockType::Stream, flags, None)?;
         if family != AddressFamily::Unix {
-            // Each batch is one write that must not be delayed.
+            // Each batch is one write, which must not be delayed.
             socket::setsockopt(&socket, sockopt::TcpNoDelay, &true)?;
         }
         Ok(Connection { socket })
@@ -260,7 +260,7 @@ impl Connection {
     /// Sends all of `bytes` before `deadline_ns`.
     ///
     /// # Errors
-    /// `ETIMEDOUT` at the deadline, else what the system says.
+    /// `ETIMEDOUT` at the deadline, otherwise the system's error.
     pub fn send(&self, mut bytes: &[u8], deadline_ns: u64) -> Result<(), Errno> {
         while !bytes.is_empty() {
             match self.send_some(bytes)? {
@@ -274,7 +274,7 @@ impl Connection {
     /// Sends as many of `bytes` as there is room for; 0 if there is none at the moment.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn send_some(&self, bytes: &[u8]) -> Result<usize, Errno> {
         let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
         match socket::send(self.socket.as_raw_fd(), bytes, flags) {
@@ -286,7 +286,7 @@ impl Connection {
     /// Receives at least a byte before `deadline_ns`; 0 at the end of the stream.
     ///
     /// # Errors
-    /// `ETIMEDOUT` at the deadline, else what the system says.
+    /// `ETIMEDOUT` at the deadline, otherwise the system's error.
     pub fn receive(&self, into: &mut [u8], deadline_ns: u64) -> Result<usize, Errno> {
         loop {
             match self.receive_some(into)? {
@@ -296,10 +296,10 @@ impl Connection {
         }
     }
 
-    /// Receives what is there; `None` if there is nothing at the moment, 0 at the end of the stream.
+    /// Receives the bytes that are there; `None` if there are none at the moment, 0 at the end of the stream.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn receive_some(&self, into: &mut [u8]) -> Result<Option<usize>, Errno> {
         match socket::recv(self.socket.as_raw_fd(), into, MsgFlags::MSG_DONTWAIT) {
             Err(Errno::EAGAIN | Errno::EINTR) => Ok(None),
@@ -310,7 +310,7 @@ impl Connection {
     /// Waits until there is something to receive, a signal comes or `timeout_ms` passed.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn wait_to_receive(&self, timeout_ms: u16) -> Result<(), Errno> {
         let mut polled = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
         match poll(&mut polled, PollTimeout::from(timeout_ms)) {
@@ -319,7 +319,7 @@ impl Connection {
         }
     }
 
-    /// Waits until the socket is ready. Signals don't interrupt it: a freeze must be ended properly first.
+    /// Waits until the socket is ready. Signals don't interrupt it, since a freeze must first be ended properly.
     fn wait(&self, what: PollFlags, deadline_ns: u64) -> Result<(), Errno> {
         loop {
             let left_ns = deadline_ns.saturating_sub(monotonic_ns());
@@ -380,7 +380,7 @@ mod tests {
         let endpoint = Endpoint::Unix(path);
         let mut open = Vec::new();
         let start = std::time::Instant::now();
-        // More than any queue's length.
+        // More attempts than the length of any queue.
         let error = (0..10_000).find_map(|_| match endpoint.connect(Duration::from_millis(100)) {
             Ok(connection) => {
                 open.push(connection);

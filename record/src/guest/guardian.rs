@@ -1,12 +1,12 @@
 //! A process that outlives the recorder and resumes the guest if the recorder can't.
 //!
 //! A SIGKILL between pause and resume would leave the guest paused for good. So a guardian is forked before the first
-//! pause. Recorder and guardian share a word with the state of the freeze; a pipe tells the guardian when the
-//! recorder is gone. The guardian also ends a freeze that lasts far too long (the recorder was stopped, or its
-//! machine swaps); the recorder then finds the word changed and does not resume a second time. If both are killed at
-//! once, the word stays in a [`mark`](crate::guest::mark), by which [`left_paused`](crate::guest::left_paused) finds
-//! the guest. If the guardian alone is killed or stopped, [`Guardian::is_there`] fails before the next freeze, so that
-//! the guest is not paused without it; another one can't be forked, since the recorder has threads by then.
+//! pause. Recorder and guardian share a word with the state of the freeze; a pipe shows the guardian when the recorder
+//! is gone. The guardian also ends a freeze that lasts far too long, because the recorder was stopped, or its machine
+//! swaps. The recorder then finds the word changed and does not resume a second time. If both are killed at once, the
+//! word stays in a [`mark`](crate::guest::mark), by which [`left_paused`](crate::guest::left_paused) finds the guest.
+//! If only the guardian is killed or stopped, [`Guardian::is_there`] fails before the next freeze, so that the guest is
+//! not paused without it. Another guardian can't be forked, since the recorder has threads by then.
 //!
 //! The backend's [`Rescuer`] resumes the guest.
 
@@ -27,9 +27,9 @@ const PATIENCE: u32 = 2;
 /// Index of the word that counts the guardian's rescues.
 const RESCUES: usize = 1;
 
-/// What the guardian does, in its own process, where failures can't be reported.
+/// The guardian's actions. They run in its own process, where failures can't be reported.
 pub trait Rescuer {
-    /// Resumes the guest after a freeze that is too long. The recorder is still there and may go on.
+    /// Resumes the guest after a freeze that is too long. The recorder still exists and may go on.
     fn resume(&mut self);
 
     /// Makes sure that the guest runs after the recorder has gone, in the middle of a freeze if `frozen`.
@@ -38,16 +38,16 @@ pub trait Rescuer {
     /// Switches to another guest than the one at the start.
     fn turn_to(&mut self, _guest: u64) {}
 
-    /// The guest's name in the mark, which [`crate::guest::left_paused`] reads. Of guests that it can turn to, the last
-    /// word is the number.
+    /// The guest's name in the mark, which [`crate::guest::left_paused`] reads. If it can switch guests, the last word
+    /// of the name is the guest's number.
     fn guest(&self) -> String;
 }
 
-/// The recorder's side, for one guest. Dropping the last one ends the guardian.
+/// The recorder's side, for one guest. Dropping the last such value ends the guardian.
 #[derive(Debug)]
 pub struct Guardian {
     process: Arc<GuardianProcess>,
-    /// The guest, if it is another than the one at the start.
+    /// The guest's number, if it is not the one at the start.
     guest: Option<u64>,
     freeze_number: u64,
 }
@@ -66,7 +66,7 @@ impl Guardian {
     /// Forks a guardian, which keeps the descriptors of `kept` open. Must be called before any thread is started.
     ///
     /// # Errors
-    /// Why there can be no guardian.
+    /// Says why there can be no guardian.
     pub fn start(kept: &[RawFd], mut rescuer: impl Rescuer) -> Result<Self, SourceError> {
         let failed = |errno| {
             let doing =
@@ -98,7 +98,7 @@ impl Guardian {
         })
     }
 
-    /// The same process for the guest numbered `guest`, too. Of all that it looks after, one may be frozen at a time.
+    /// Uses the same process for the guest numbered `guest`, too. Only one of its guests may be frozen at a time.
     pub fn also_for(&self, guest: u64) -> Self {
         Guardian {
             process: Arc::clone(&self.process),
@@ -116,11 +116,11 @@ impl Guardian {
         self.process.freezes.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Checks that the guardian is there to resume the guest. To be called before each freeze, while the guest runs,
-    /// since it is a call to the kernel.
+    /// Checks that the guardian is able to resume the guest. Must be called before each freeze, while the guest runs,
+    /// since it is a system call.
     ///
     /// # Errors
-    /// Why it is not: the guest must not be paused any more.
+    /// Says why it is not able to. The guest must not be paused any more.
     pub fn is_there(&self) -> Result<(), SourceError> {
         let child = &self.process.child;
         let how = match child.absence() {
@@ -139,10 +139,12 @@ impl Guardian {
     /// Must be called just before the pause.
     pub fn freezing(&mut self) {
         self.freeze_number = self.next_freeze();
+        // The guest's number must be visible before the state that refers to it.
         if let Some(guest) = self.guest {
             let word = self.process.shared.word(GUEST);
             word.store(guest, Ordering::SeqCst);
         }
+        // The number makes each state unique, so that the guardian can't end a later freeze by mistake.
         let state = self.freeze_number << 2 | FROZEN;
         let before = self.state().swap(state, Ordering::SeqCst);
         debug_assert!(
@@ -156,10 +158,11 @@ impl Guardian {
         self.state().load(Ordering::SeqCst) == self.freeze_number << 2 | FROZEN
     }
 
-    /// Says that a freeze that has no end of its own is still looked after, at least twice a second; `false` if the
-    /// guardian has ended it.
+    /// Reports that the recorder is still in control of a freeze of unlimited length. Must be called at least twice a
+    /// second. Returns `false` if the guardian has ended the freeze.
     pub fn still_freezing(&mut self) -> bool {
         let before = self.freeze_number << 2 | FROZEN;
+        // A new number makes the guardian count its checks from 0 again.
         let number = self.next_freeze();
         let next = number << 2 | FROZEN;
         let state = self.state();
@@ -196,7 +199,7 @@ impl Guardian {
         self.guest = Some(guest);
     }
 
-    /// How many freezes the guardian has ended, of all its guests.
+    /// Number of freezes that the guardian has ended, of all its guests.
     pub fn rescues(&self) -> u64 {
         self.process.shared.word(RESCUES).load(Ordering::Relaxed)
     }
@@ -212,7 +215,7 @@ fn stand_by(shared: &SharedWords, rescuer: &mut impl Rescuer, lifeline: RawFd) {
         checks = if now == seen { checks + 1 } else { 0 };
         seen = now;
         if now & 3 == FROZEN && checks >= PATIENCE {
-            // The guest's number is read before the freeze is claimed: afterwards, the next one may begin.
+            // The guest's number is read before the freeze is claimed; afterwards the next freeze may begin.
             turn(shared, rescuer);
             let rescued = now | RESCUED;
             let claimed = state.compare_exchange(now, rescued, Ordering::SeqCst, Ordering::SeqCst);
@@ -231,7 +234,7 @@ fn stand_by(shared: &SharedWords, rescuer: &mut impl Rescuer, lifeline: RawFd) {
     }
 }
 
-/// Tells the rescuer which guest is the current one.
+/// Switches the rescuer to the current guest.
 fn turn(shared: &SharedWords, rescuer: &mut impl Rescuer) {
     match shared.word(GUEST).load(Ordering::SeqCst) {
         0 => {}
@@ -279,7 +282,7 @@ mod tests {
                 assert!(guardian.still_freezing() || guardian.rescues() > 0);
             }
         });
-        // On a machine that is so busy that it sleeps for half a second, it may be ended.
+        // If the machine is so busy that this thread sleeps for half a second, the freeze may be ended.
         assert!(rescues <= 1, "{rescues}");
         witnessed_for(|guardian| {
             guardian.freezing();
@@ -292,12 +295,12 @@ mod tests {
         });
     }
 
-    /// How many freezes the guardian of such a recorder ended.
+    /// Number of freezes that the guardian of a recorder with this lifetime ended.
     fn witnessed_for(life: impl FnOnce(&mut Guardian)) -> usize {
         witnessed(life).matches('r').count()
     }
 
-    /// Writes what it is asked into a pipe.
+    /// Writes a letter for each request into a pipe.
     struct Witness(std::fs::File);
 
     impl Rescuer for Witness {
@@ -328,7 +331,7 @@ mod tests {
         std::io::read_to_string(std::fs::File::from(read)).unwrap()
     }
 
-    /// Waits until the guardian is found to be gone; what is said of it.
+    /// Waits until the guardian is found to be gone; returns the message about it.
     fn missing(guardian: &Guardian) -> String {
         let begun = std::time::Instant::now();
         while begun.elapsed().as_secs() < 30 {
@@ -355,7 +358,7 @@ mod tests {
                     assert!(said.contains(how), "{said}");
                 }
             });
-            // One that was stopped ends in good order, and nobody waits for it for ever.
+            // A stopped guardian ends in good order, and nobody waits for it forever.
             assert_eq!(asked, if signal == Signal::SIGKILL { "" } else { "n" });
         }
     }
@@ -382,7 +385,7 @@ mod tests {
         assert_eq!(several, "5F");
         let dragging = witnessed(|guardian| {
             guardian.freezing();
-            // Less than a second, unless the machine is busy.
+            // This takes less than a second, unless the machine is busy.
             let begun = std::time::Instant::now();
             while guardian.rescues() == 0 && begun.elapsed().as_secs() < 30 {
                 std::thread::sleep(std::time::Duration::from_millis(10));

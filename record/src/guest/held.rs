@@ -1,25 +1,25 @@
-//! Threads that stand for a sample, and in which order they are let go.
+//! Resumes the threads that were paused for a sample, in the best order.
 //!
-//! A thread that is let go may run in the place of the recorder at once, for as long as the scheduler sees fit:
-//! milliseconds, in which those that are not let go yet stand still. So those come first that other processors run.
+//! A resumed thread may take the recorder's processor at once, for as long as the scheduler sees fit. That can be
+//! milliseconds, in which the threads that are not resumed yet stay paused. So threads on other processors come first.
 
 use crate::sys::clock::monotonic_ns;
 
-/// A thread that can be held.
+/// A thread that can be paused.
 pub trait Held {
-    /// Whether it is, or was asked to stop.
+    /// Whether it is paused, or was asked to stop.
     fn is_held(&self) -> bool;
 
-    /// The processor that it ran on before.
+    /// The processor that it ran on before the pause.
     fn processor(&self) -> Option<usize>;
 
-    /// Lets it go.
+    /// Resumes it.
     fn let_go(&mut self);
 }
 
-/// Lets all go that are held. Returns when the target had all processors again that it had had, as
-/// [`monotonic_ns`] counts: of several threads on the recorder's own, whichever is let go first can have it. `None` if
-/// none was held.
+/// Resumes all paused threads. Returns when the target had all processors again that it had before, as
+/// [`monotonic_ns`] counts. Of several threads on the recorder's own processor, the first one resumed can have it, so
+/// its time counts. Returns `None` if none was paused.
 pub fn let_all_go(threads: &mut [impl Held]) -> Option<u64> {
     let_go_from(nix::sched::sched_getcpu().ok(), threads)
 }
@@ -32,6 +32,7 @@ fn let_go_from(here: Option<usize>, threads: &mut [impl Held]) -> Option<u64> {
         thread.let_go();
     }
     for (place, thread) in held(threads).enumerate() {
+        // The first thread resumed here may take this processor before the loop goes on.
         if place == 0 {
             when_ns = Some(monotonic_ns());
         }
@@ -53,7 +54,7 @@ mod tests {
         name: &'static str,
         processor: Option<usize>,
         held: bool,
-        /// Names and times of those that were let go.
+        /// Names and times of the resumed threads.
         log: &'a RefCell<Vec<(&'static str, u64)>>,
     }
 
@@ -95,7 +96,7 @@ mod tests {
             times[1] <= when_ns && when_ns <= times[2],
             "{when_ns} {times:?}"
         );
-        // None of them is on our processor: the last one counts.
+        // None of them is on our processor, so the last one counts.
         threads[0].held = true;
         threads[1].held = true;
         let when_ns = let_go_from(Some(7), &mut threads).unwrap();

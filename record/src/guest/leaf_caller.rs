@@ -1,10 +1,10 @@
-//! The caller of a function without a frame, for a guest that runs on while its stack is read.
+//! Finds the caller of a function without a frame, for a guest that runs on while its stack is read.
 //!
-//! Input: a chain of frame pointers that doesn't fit together, and the stack's bytes. Output: the chain with the caller
-//! that it misses. A compiler leaves the frame of a function out that calls nothing, and then the chain goes from that
-//! function to the caller of its caller. Unwind rules would need bytes of the same moment; here the calls themselves
-//! are asked instead: a word above the stack pointer is the caller if its call leads to the innermost function, and if
-//! it is in the function to which the call of the next frame leads.
+//! Input: a chain of frame pointers whose frames don't fit, and the stack's bytes. Output: the chain with the caller
+//! that it misses. Compilers leave out the frame of a leaf function, and then the chain goes from that function to the
+//! caller of its caller. Unwind rules would need bytes of the same moment. Here the calls themselves are evidence: a
+//! word above the stack pointer is the caller if its call leads to the innermost function, and if the word is in the
+//! function to which the call of the next frame leads.
 
 use super::call_sites::CallSites;
 use crate::source::Vcpu;
@@ -12,11 +12,11 @@ use crate::source::plan::LEAF_STACK_BYTES;
 use crate::source::slot::Slot;
 use uprof::Frame;
 
-/// A direct call reaches no further (x86-64; on AArch64 less far).
+/// Longest reach of a direct call (x86-64; on AArch64 it is shorter).
 const CALL_REACH: u64 = 1 << 31;
 
-/// Adds the missing caller to a chain of which only the innermost frame fits; returns how many frames fit with it.
-/// `stack` is what was read from the stack pointer on; `read` reads the guest's memory.
+/// Adds the missing caller to a chain whose innermost frame is the only one that fits. Returns how many frames fit with
+/// it. `stack` holds the bytes from the stack pointer on; `read` reads the guest's memory.
 pub fn add(
     slot: &mut Slot,
     sites: &mut CallSites,
@@ -34,7 +34,7 @@ pub fn add(
             continue;
         }
         let caller = Frame::return_address(address);
-        // Nothing is at address 0, so that only a call through a register or memory would fit it: that shows nothing.
+        // Nothing is at address 0, so only a call through a register or memory would fit. That proves nothing.
         let nowhere = [Frame::exact(0), caller];
         if sites.fitting(vcpu, &[leaf, caller, outer], &mut read) == 3
             && sites.fitting(vcpu, &nowhere, &mut read) == 1
@@ -51,8 +51,8 @@ mod tests {
     use super::*;
     use uprof::{Arch, Details, Registers, State, Task};
 
-    /// main at 0x1000 calls middle at 0x2000 and other at 0x3000, and each of these the leaf at 0x4000; with a call
-    /// through a register before 0x2090.
+    /// main at 0x1000 calls middle at 0x2000 and other at 0x3000, and each of these calls the leaf at 0x4000. There
+    /// is a call through a register before 0x2090.
     fn code(from: u64, into: &mut [u8]) -> usize {
         into.fill(0x90);
         let end = from + into.len() as u64;
@@ -74,7 +74,7 @@ mod tests {
         into.len()
     }
 
-    /// The chain of a leaf at 0x4004 below `outer` with these words on its stack.
+    /// The chain of a leaf function at 0x4004 below `outer`, with these words on its stack.
     fn chain(outer: &[u64], words: &[u64]) -> Vec<u64> {
         let vcpu = Vcpu {
             task: Task { space: 0, vcpu: 0 },

@@ -1,22 +1,22 @@
 //! Finds and resumes guests that were left paused because their recorder and its guardian were killed together in the
-//! middle of a freeze. Marks name them.
+//! middle of a freeze. They are found by their marks.
 
 use super::mark::Abandoned;
 use std::fmt;
 
 /// A guest named by a mark; each kind of guest implements it.
 pub trait PausedGuest: fmt::Display {
-    /// Whether it is paused; `None` if that can't be found out without changing its state.
+    /// Whether it is paused; `None` if finding out would change its state.
     fn is_paused(&self) -> Option<bool>;
 
     /// Resumes it; returns whether it runs.
     fn resume(&mut self) -> bool;
 
-    /// If the guest stays paused for someone else after our pause was undone, says how.
+    /// If the guest stays paused for someone else after our pause was undone: says how.
     fn is_held_by_other(&self) -> Option<String>;
 }
 
-/// Reads what a rescuer (`guardian.rs`) of one kind of guest wrote; `None` if it is of another kind.
+/// Reads the text that a rescuer (`guardian.rs`) of one kind of guest wrote; `None` if it is of another kind.
 pub type ReadMark = fn(&str) -> Option<Box<dyn PausedGuest>>;
 
 /// A guest that is or may be paused.
@@ -40,14 +40,14 @@ impl LeftPaused {
                     is_paused,
                     mark,
                 }),
-                // It runs, or is gone.
+                // The guest runs, or is gone.
                 None => mark.settle(),
             }
         }
         all
     }
 
-    /// Resumes the guest; returns whether it runs, and the outcome in words.
+    /// Resumes the guest. Returns whether it runs, and a message.
     pub fn resume(&mut self) -> (bool, String) {
         if self.guest.resume() {
             self.mark.settle();

@@ -1,6 +1,6 @@
 //! Finds out whether AArch64 code keeps frame pointers, by how its functions save the link register.
 //!
-//! Code without them doesn't touch x29, which then still points to a valid frame of a distant caller, so that the
+//! Code without frame pointers doesn't touch x29, which then still points to a valid frame of a distant caller. So the
 //! frame itself shows nothing. A function that calls others has to save x30; with frame pointers it saves x29 beside
 //! it. Source: Procedure Call Standard for the Arm 64-bit Architecture, "The Frame Pointer"; Arm Architecture
 //! Reference Manual, STP and STR.
@@ -49,7 +49,7 @@ mod tests {
         ] {
             assert_eq!(of(&[with[0], with[1], call, without, call]), Some(false));
         }
-        // Loads of x30, and stores of others or elsewhere, are none.
+        // Loads of x30, and stores of other registers or to other addresses, don't count.
         assert_eq!(
             of(&[0xa8c2_7bfd, 0xf941_03fe, 0xa900_7bf3, 0xa900_781d, call]),
             Some(false)

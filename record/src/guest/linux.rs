@@ -2,7 +2,7 @@
 //!
 //! Input: a guest, read once before sampling begins, while it runs; then samples. Output: samples whose chains are
 //! walked by the kernel's own unwind rules, the names of its functions as parts of an image (format-spec.md, section
-//! 7), and which process has which page tables. The guest is not trusted: tables that don't agree are not a kernel.
+//! 7), and the page tables of each process. The guest is not trusted: inconsistent tables are not taken for a kernel.
 
 mod marks;
 mod memory;
@@ -26,18 +26,18 @@ use uprof::cold::{Mapping, ModuleChange, ModuleEvent};
 use uprof::cpu::{LAST_PAGE, is_kernel_address};
 use uprof::{Arch, Frame, ImageIdentity, ImagePart, RawStack, Sample, Stop, Symbol};
 
-/// Attempts to find a kernel: the page tables of a running process may be gone when they are read.
+/// Attempts to find a kernel. More than one is needed, as the process may end whose page tables are being read.
 const ATTEMPTS: u32 = 8;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(3);
 
-/// Attempts to find a vCPU in the kernel, if page tables of processes hardly map it (page-table isolation): before the
-/// first sample, and between samples. They end after `HIDDEN_NS`, however slow each freeze is: nobody should wait much
-/// longer for a recording than it was to take.
+/// Attempts to find a vCPU in the kernel, if page tables of processes map little of it (page-table isolation). They are
+/// made before the first sample, and between samples. They end after `HIDDEN_NS`, however slow each freeze is, so that
+/// a recording takes hardly longer than the user asked for.
 const KERNEL_ATTEMPTS: u32 = 200;
 const KERNEL_ATTEMPTS_BETWEEN: u32 = 20;
 const HIDDEN_NS: u64 = 800_000_000;
 const MOST_NOTES_BYTES: u64 = 64 << 10;
-/// No stack of the kernel is longer (THREAD_SIZE and IRQ_STACK_SIZE of Linux).
+/// Largest stack of the kernel (THREAD_SIZE and IRQ_STACK_SIZE of Linux).
 const STACK_BYTES: usize = 16 << 10;
 
 /// Most bytes of a kernel stack from `sp` on. Stacks in the kernel's image begin at multiples of their size and are
@@ -50,7 +50,7 @@ pub fn stack_bytes(sp: u64, most: usize) -> usize {
     }
 }
 
-/// Where the interrupted stack continues: the last word of an interrupt stack, whose `bytes` were read from `sp` on,
+/// Where the interrupted stack continues. The last word of an interrupt stack, whose `bytes` were read from `sp` on,
 /// is the interrupted stack pointer.
 pub fn interrupted_stack(sp: u64, bytes: &[u8]) -> Option<u64> {
     let word = u64::from_le_bytes(*bytes.last_chunk()?);
@@ -59,23 +59,23 @@ pub fn interrupted_stack(sp: u64, bytes: &[u8]) -> Option<u64> {
         .then_some(word)
 }
 
-/// The kernel of a guest, and which of its functions are recorded.
+/// The kernel of a guest, and those of its functions that are recorded.
 pub struct Linux {
-    /// The boot of the guest that it is of.
+    /// Number of the guest's boot.
     boot: u32,
-    /// Where its code begins in its table: a kernel that comes back elsewhere goes on with the table of its first boot.
+    /// Start of its code in its table. A kernel that comes back at another address keeps the table of its first boot.
     base: u64,
     arch: Arch,
     kernel: Kernel,
     build_id: Vec<u8>,
     facts: KernelFacts,
-    /// Stack bytes serve only for walks and are not recorded.
+    /// Whether stack bytes serve only for walks and are not recorded.
     only_walks: bool,
     most_frames: usize,
     walked: Vec<Frame>,
     sampled: Addresses,
     recorded: HashSet<u64>,
-    /// By the physical address of the page-table root.
+    /// Processes by the physical address of the page-table root.
     processes: HashMap<u64, Process>,
 }
 
@@ -90,13 +90,13 @@ pub struct KernelFacts {
     pub rules: usize,
     /// Number of processes whose page tables are known.
     pub processes: usize,
-    /// Guest memory that was read for that.
+    /// Bytes of guest memory that were read for these facts.
     pub read_bytes: u64,
-    /// How long it took, while the guest ran.
+    /// How long reading took, while the guest ran.
     pub took_ns: u64,
 }
 
-/// Why a kernel was not read.
+/// The reason why a kernel was not read.
 #[derive(Debug)]
 pub enum NotRead {
     /// It seems to be Linux, but its tables are not understood, for this reason.
@@ -108,7 +108,7 @@ pub enum NotRead {
 /// Finds and reads the guest's kernel, if it is Linux.
 ///
 /// # Errors
-/// Why its kernel was not read.
+/// Says why its kernel was not read.
 #[cold]
 pub fn read(source: &mut dyn StopWorld) -> Result<Option<Linux>, NotRead> {
     read_with(source, KERNEL_ATTEMPTS)
@@ -196,18 +196,18 @@ impl Linux {
         }
     }
 
-    /// The same, of another boot than the first.
+    /// The same kernel, for another boot than the first.
     fn of_boot(self, boot: u32) -> Linux {
         Linux { boot, ..self }
     }
 
-    /// The boot that it is of.
+    /// Number of the guest's boot that it belongs to.
     pub fn boot(&self) -> u32 {
         self.boot
     }
 
-    /// Makes it a kernel of the same recording as `other`, of an earlier boot: set up as that is, and in the same table
-    /// of names if it is the same build. Returns whether it can be in the recording beside it.
+    /// Makes it a kernel of the same recording as `other`, which is of an earlier boot. It gets the same settings, and
+    /// the same table of names if it is the same build. Returns whether both can be in the recording.
     pub fn join(&mut self, other: &Linux) -> bool {
         (self.most_frames, self.only_walks) = (other.most_frames, other.only_walks);
         let is_same = if other.build_id.is_empty() {
@@ -219,11 +219,11 @@ impl Linux {
             self.base = other.base;
             self.recorded.clone_from(&other.recorded);
         }
-        // Tables are told apart by build-ids.
+        // Tables are distinguished by build-ids.
         is_same || !self.build_id.is_empty()
     }
 
-    /// Takes over the processes of the same kernel, as it was read later.
+    /// Takes the processes of the same kernel, as it was read later.
     pub fn take_processes(&mut self, later: Linux) {
         self.processes.extend(later.processes);
     }
@@ -252,7 +252,7 @@ impl Linux {
         process.map(|process| (process.pid, process.name.as_str()))
     }
 
-    /// The functions with one of these names: the name's index and the address.
+    /// The functions with one of these names: the index of the name, and the address.
     pub fn functions(&self, names: &[String]) -> Vec<(usize, u64)> {
         let mut found = Vec::new();
         self.kernel.kallsyms.each(|address, symbol| {
@@ -289,7 +289,7 @@ impl Linux {
             what: ModuleChange::Mapped(Mapping {
                 start: text.start,
                 length: text.end - text.start,
-                // In the first boot, addresses are looked up as they are.
+                // In the first boot, addresses are looked up unchanged.
                 file_offset: if self.boot == 0 { 0 } else { self.base },
                 path: KERNEL_PATH.into(),
                 build_id: self.build_id.clone(),
@@ -298,14 +298,14 @@ impl Linux {
         }
     }
 
-    /// The sample in `slot`, with a chain by the kernel's own rules if the vCPU was in the kernel.
+    /// The sample in `slot`. Its chain is walked by the kernel's own rules if the vCPU was in the kernel.
     pub fn sample<'a>(&'a mut self, slot: &'a Slot) -> Sample<'a> {
         let mut sample = slot.sample();
         let ip = self.arch.special_registers().ip;
         let is_kernel = slot.registers.get(ip).is_some_and(is_kernel_address);
         // A guest may come back with another kernel, or at another address.
         let is_ours = is_kernel && slot.task.space == self.boot;
-        // Bytes copied while the vCPU ran on are not a stack.
+        // Bytes copied while the vCPU ran on are not a consistent stack.
         let is_walked = self.most_frames > 0 && slot.stop != Stop::Moved;
         let is_whole = is_ours && is_walked;
         if let Some(orc) = self.kernel.orc.as_ref().filter(|_| is_whole) {
@@ -317,7 +317,7 @@ impl Linux {
                 self.most_frames,
                 &mut self.walked,
             );
-            // If there was no time to copy the stack, the rules didn't fail.
+            // If there was no time to copy the stack, the rules are not at fault.
             let is_cut = slot.stop == Stop::Budget && stop == Stop::Window;
             sample.stop = if is_cut { Stop::Budget } else { stop };
             sample.chain = &self.walked;
@@ -338,7 +338,7 @@ impl Linux {
         sample
     }
 
-    /// Names of functions sampled since the last call; `None` if there are none.
+    /// Names of the functions sampled since the last call; `None` if there are none.
     pub fn part(&mut self) -> Option<ImagePart> {
         let new = self.sampled.take();
         let kallsyms = &self.kernel.kallsyms;

@@ -1,10 +1,10 @@
-//! Records a freeze for the case that recorder and guardian are both killed: a file under `/run` for each recorder of
-//! a guest.
+//! Records a freeze for the case that recorder and guardian are both killed. Each recorder of a guest has a file under
+//! `/run`.
 //!
-//! Its first page is the one that recorder and guardian share, so that it always shows whether the guest is frozen;
-//! the guest's name follows. Both keep the file locked, and the one that ends last removes it. So an unlocked file
-//! was left by a recorder and a guardian that were killed together, in the state in which they left their guest. Like
-//! all of `/run`, it is gone after a reboot.
+//! The file's first page is the one that recorder and guardian share, so it always shows whether the guest is frozen.
+//! The guest's name follows. Both processes keep the file locked, and the one that ends last removes it. So an unlocked
+//! file was left by a recorder and a guardian that were killed together, and shows the state in which they left their
+//! guest. Like everything in `/run`, it is gone after a reboot.
 
 use crate::sys::clock::monotonic_ns;
 use crate::sys::guardian_process::{PAGE_BYTES, SHARED_WORDS, hold};
@@ -19,7 +19,7 @@ const TEXT_AT: usize = SHARED_WORDS * 8;
 
 /// Index of the word that holds the state.
 pub(crate) const STATE: usize = 0;
-/// Index of the word with the number of the guest, if it is another than at the start; else 0.
+/// Index of the word with the number of the guest, if it is not the one at the start; otherwise 0.
 pub(crate) const GUEST: usize = 2;
 
 /// Low bits of the state; the rest is the number of the freeze.
@@ -27,7 +27,7 @@ pub(crate) const RUNNING: u64 = 0;
 pub(crate) const FROZEN: u64 = 1;
 pub(crate) const RESUMING: u64 = 2;
 pub(crate) const RESCUED: u64 = 3;
-/// A state of its own: there is nothing left to do, whatever happens to the recorder.
+/// A state of its own: nothing is left to do, whatever happens to the recorder.
 pub(crate) const DISMISSED: u64 = u64::MAX;
 
 /// Whether a shared word was left in the middle of a freeze.
@@ -43,7 +43,7 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Creates a mark for `guest`; `None` if there is no place for it.
+    /// Creates a mark for `guest`; `None` if no folder for it can be used.
     pub fn leave(guest: &str) -> Option<Mark> {
         Mark::leave_in(&folder()?, guest)
     }
@@ -65,12 +65,12 @@ impl Mark {
         (hold(&mark.file) && (&mark.file).write_all(&page).is_ok()).then_some(mark)
     }
 
-    /// The file, whose first page is to be shared.
+    /// The file, whose first page is shared.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Removes the mark: the guest can't be left paused any more.
+    /// Removes the mark, as the guest can't be left paused any more.
     pub fn remove(&self) {
         let _ = std::fs::remove_file(&self.path);
     }
@@ -91,7 +91,7 @@ pub struct Abandoned {
 }
 
 impl Abandoned {
-    /// All of them. Marks of guests that were not frozen are removed.
+    /// Reads all marks. Marks of guests that were not frozen are removed.
     pub fn all() -> Vec<Abandoned> {
         folder().map_or_else(Vec::new, |folder| Abandoned::all_in(&folder))
     }
@@ -127,7 +127,7 @@ impl Abandoned {
         &self.path
     }
 
-    /// Removes the mark; to be called when the guest runs, or is gone.
+    /// Removes the mark. Must be called when the guest runs, or is gone.
     pub fn settle(&self) {
         let _ = std::fs::remove_file(&self.path);
     }
@@ -172,7 +172,7 @@ mod tests {
     use std::os::fd::AsRawFd;
     use std::sync::atomic::Ordering;
 
-    /// A mark of a recorder whose words are these.
+    /// A mark of a recorder with these words.
     fn left(folder: &Path, state: u64, guest: u64) -> Mark {
         let mark = Mark::leave_in(folder, "xen 7").unwrap();
         let words = SharedWords::new(Some(mark.file())).unwrap();
@@ -181,11 +181,11 @@ mod tests {
         mark
     }
 
-    /// As when whoever held it is killed.
+    /// Unlocks the mark, as if its holders were killed.
     fn abandon(mark: Mark) {
         let mark = std::mem::ManuallyDrop::new(mark);
         nix::unistd::close(mark.file.as_raw_fd()).unwrap();
-        // Children that other tests fork hold a copy until they are another program.
+        // Children that other tests fork hold a copy until they execute another program.
         let is_free = || hold(&File::open(&mark.path).unwrap());
         while !is_free() {
             std::thread::sleep(std::time::Duration::from_millis(1));
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
     }
 
-    /// What else may be there, of this user: none of it is taken for a guest but a mark, whatever bytes it has.
+    /// Other files of this user in the folder, whatever bytes they hold, are not taken for a guest.
     #[test]
     fn what_lies_beside_marks_names_no_guest_and_keeps_nobody_waiting() {
         let folder = tempfile::tempdir().unwrap();
@@ -255,7 +255,7 @@ mod tests {
             page[STATE * 8..][..8].copy_from_slice(&random.u64(..).to_ne_bytes());
             page[GUEST * 8..][..8].copy_from_slice(&random.u64(..3).to_ne_bytes());
             put("mark", &page);
-            // A page of zeros at most follows a name without an end.
+            // At most a page of zeros follows a name without an end.
             for found in Abandoned::all_in(folder) {
                 assert!(found.guest.len() <= PAGE_BYTES && !found.guest.contains('\n'));
             }

@@ -1,22 +1,22 @@
 //! Translates guest-virtual addresses to guest frames by the guest's own page tables.
 //!
-//! Input: a vCPU's translation registers and a way to read table words. Output: a frame number and an offset in it,
-//! or why there is none. A walk reads at most five words, whatever the tables contain. Frame numbers are the guest's:
-//! machine frames of a Xen PV guest, guest frames of any other. Sources: Intel SDM volume 3, chapter 4 ("Paging");
-//! Arm Architecture Reference Manual, chapter D8 ("The AArch64 Virtual Memory System Architecture").
+//! Input: a vCPU's translation registers and a reader of table words. Output: a frame number and an offset in it, or
+//! the reason why there is none. A walk reads at most five words, whatever the tables contain. Frame numbers are the
+//! guest's: machine frames of a Xen PV guest, guest frames of any other. Sources: Intel SDM volume 3, chapter 4
+//! ("Paging"); Arm Architecture Reference Manual, chapter D8 ("The AArch64 Virtual Memory System Architecture").
 
 mod search;
 
 use uprof::Arch;
 use uprof::cpu::{aarch64, is_kernel_address};
 
-/// Words of the guest's memory by frame.
+/// Reads words of the guest's memory by frame.
 pub trait TableReader {
     /// Word `index` (0 to 511) of `frame`, or `None` if that is not the guest's memory.
     fn table_word(&mut self, frame: u64, index: usize) -> Option<u64>;
 }
 
-/// Memory of the guest by frame, of which words of tables are read as any other bytes.
+/// Reads memory of the guest by frame. Words of tables are read like any other bytes.
 pub trait FrameReader {
     /// Reads memory inside one page; returns whether all of it is there.
     fn read_frame(&mut self, at: FrameAddress, into: &mut [u8]) -> bool;
@@ -34,7 +34,7 @@ impl<Memory: FrameReader> TableReader for Memory {
 /// How a vCPU currently translates addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Paging {
-    /// It doesn't: addresses are physical.
+    /// No translation: addresses are physical.
     Off,
     /// x86-64 with four or five levels.
     X86_64 {
@@ -56,7 +56,7 @@ pub enum Paging {
     Unsupported,
 }
 
-/// A place in the guest's memory.
+/// A position in the guest's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameAddress {
     /// Frame number.
@@ -66,7 +66,7 @@ pub struct FrameAddress {
 }
 
 impl FrameAddress {
-    /// Its address; `None` if the frame number of a table exceeds all addresses.
+    /// Its physical address; `None` if the frame number of a table exceeds all addresses.
     pub fn physical(self) -> Option<u64> {
         let frame = self.frame.checked_mul(4096)?;
         Some(frame + self.offset as u64)
@@ -80,7 +80,7 @@ impl FrameAddress {
     }
 }
 
-/// Why an address has no frame.
+/// The reason why an address has no frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unmapped {
     /// Not a canonical address.
@@ -100,7 +100,7 @@ const X86_LARGE: u64 = 1 << 7;
 const X86_ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 /// Bits 12 to 47: the address in an AArch64 descriptor.
 const ARM_ADDRESS: u64 = 0x0000_ffff_ffff_f000;
-/// Bits 6 to 47: the address in TTBR0_EL1, of tables of any size.
+/// Bits 6 to 47: the address in TTBR0_EL1. The tables may have any size.
 const ARM_ROOT: u64 = 0x0000_ffff_ffff_ffc0;
 const ARM_TABLE_OR_PAGE: u64 = 1 << 1;
 
@@ -111,7 +111,7 @@ const SCTLR_MMU: u64 = 1;
 const EFER_LONG_MODE_ACTIVE: u64 = 1 << 10;
 
 impl Paging {
-    /// The mode by an x86-64 vCPU's control registers, and whether it is in long mode (EFER.LMA).
+    /// The mode of an x86-64 vCPU with these control registers; `long_mode` is EFER.LMA.
     pub fn of_x86_64(cr0: u64, cr3: u64, cr4: u64, long_mode: bool) -> Self {
         if cr0 & CR0_PAGING == 0 {
             return Paging::Off;
@@ -125,7 +125,7 @@ impl Paging {
         }
     }
 
-    /// The mode by an AArch64 vCPU's system registers of EL1.
+    /// The mode of an AArch64 vCPU with these system registers of EL1.
     pub fn of_aarch64(sctlr: u64, ttbr0: u64, ttbr1: u64, tcr: u64) -> Self {
         match sctlr & SCTLR_MMU {
             0 => Paging::Off,
@@ -144,8 +144,8 @@ impl Paging {
         }
     }
 
-    /// The root of the tables, which identifies the address space: without the other fields of its register. On
-    /// AArch64 that of the lower half, as the upper half is the kernel's.
+    /// The root of the tables, which identifies the address space, without the other fields of its register. On AArch64
+    /// it is the root of the lower half, as the upper half is the kernel's.
     pub fn root(&self) -> Option<u64> {
         match *self {
             Paging::X86_64 { root, .. } => Some(root << 12),
@@ -188,7 +188,7 @@ impl Paging {
     }
 }
 
-/// The place of an address in a page or block of 2^`bits` bytes.
+/// The position of an address in a page or block of 2^`bits` bytes.
 fn inside_block(base: u64, address: u64, bits: u32) -> FrameAddress {
     let mask = (1u64 << bits) - 1;
     FrameAddress::of_physical(base & !mask | address & mask)
@@ -223,11 +223,11 @@ fn translate_x86_64(
     Err(Unmapped::Mode)
 }
 
-/// Distinguishes two roots of one process from roots of two processes, on x86-64 (format-spec.md, section 5.7): a
+/// Distinguishes two roots of one process from roots of two processes, on x86-64 (format-spec.md, section 5.7). A
 /// kernel with page-table isolation has a second root for user code, in the page after its own.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Roots {
-    /// User code has run under a root that is not a second one.
+    /// Whether user code has run under a root that is not a second one.
     are_single: bool,
 }
 
@@ -249,11 +249,11 @@ impl Roots {
 
 /// The fields of TCR_EL1 for one half of the address space.
 struct Half {
-    /// Bits of an address that are translated.
+    /// Number of translated bits of an address.
     input_bits: u32,
-    /// The top byte is a tag.
+    /// Whether the top byte is a tag.
     top_byte_ignored: bool,
-    /// Bits of an address inside a page, and of a table's size in bytes.
+    /// Number of bits that address a byte in a page; a table has the same size.
     granule_bits: Option<u32>,
     disabled: bool,
 }
@@ -275,7 +275,7 @@ impl Half {
         }
     }
 
-    /// Bits of an address inside a page, and the number of levels: one to four.
+    /// Number of bits that address a byte in a page, and number of levels: one to four.
     fn levels(&self) -> Result<(u32, u32), Unmapped> {
         if self.disabled {
             return Err(Unmapped::NotPresent);
@@ -330,11 +330,11 @@ fn translate_aarch64(
     Err(Unmapped::Mode)
 }
 
-/// An entry of an AArch64 table: what its bits 12 to 47 are the address of.
+/// An entry of an AArch64 table. Its bits 12 to 47 are an address.
 enum Descriptor {
-    /// A page or a block.
+    /// The address of a page or a block.
     Memory(u64),
-    /// The table of the next lower level.
+    /// The address of the table of the next lower level.
     Table(u64),
 }
 

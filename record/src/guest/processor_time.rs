@@ -1,41 +1,41 @@
-//! Compares the samples of a vCPU with the processor time that its hypervisor or kernel counted for it, and decides by
-//! that which samples of a runnable vCPU count as running.
+//! Compares the samples of a vCPU with the processor time that its hypervisor or kernel counted for it, and so decides
+//! which samples of a runnable vCPU count as running.
 //!
-//! Input: at each sample the state of a vCPU and its processor time so far. Output: its state, and sums for the
+//! Input: at each sample, the state of a vCPU and its processor time so far. Output: its state, and sums for the
 //! account. Must not allocate.
 //!
-//! Whether a vCPU has a processor at the moment of a sample can't be seen where the recorder needs that very processor
-//! to look. That it ran since the sample before is not enough: on a busy host it may have run for a tenth of that
-//! time. So each running sample spends the time that it stands for, the mean time between samples, and a runnable vCPU
-//! counts as running as long as what was counted is not spent. All samples that count weigh the same, so that none of
-//! the guest's functions is preferred: weights of what was counted before each would prefer what runs last before the
-//! guest sleeps.
+//! If the recorder needs the vCPU's processor to look, it can't see whether the vCPU has a processor at the moment of a
+//! sample. It is not enough that the vCPU ran since the sample before: on a busy host it may have run for a tenth of
+//! that time. So each running sample spends the time that it stands for, the mean time between samples. A runnable vCPU
+//! counts as running until the counted time is spent. All samples that count weigh the same, so none of the guest's
+//! functions is preferred. If samples were weighted by the time counted before each, code that runs last before the
+//! guest sleeps would be preferred.
 
 use uprof::State;
 use uprof::cold::{COUNTED_TIME_NS, SAMPLED_TIME_NS};
 
-/// Why samples may not stand for all of a guest's processor time, where the host schedules it like any thread.
+/// Why samples may not account for all of a guest's processor time, if the host schedules it like any thread.
 pub const MISSED_TIME: &str =
     "the guest works while the recorder waits for a processor: give the recorder one of its own";
 
-/// How much is remembered of what was counted and not sampled: what always runs while nobody can look is not what a
-/// vCPU does later.
+/// Most time that is carried over although it was counted and not sampled. Code that always runs while nobody can look
+/// must not be credited to a vCPU's later work.
 const MOST_UNSPENT_NS: i64 = 100_000_000;
-/// A vCPU that is on a processor is running, unless so many samples more than counted were: on a busy host, one more is
-/// often there by chance, as the times between samples differ.
+/// Number of samples by which a vCPU that is on a processor may exceed the counted time and still be running. On a busy
+/// host an excess of one is often due to chance, as the times between samples differ.
 const OVERSPENT_SAMPLES: f64 = 4.0;
 
-/// The mean time between samples is that of about so many.
+/// Number of samples over which the mean time between samples is taken, about.
 const MEAN_OF: f64 = 64.0;
 
 /// The processor time of one vCPU.
 #[derive(Debug, Clone, Copy, Default)]
 struct ProcessorTime {
-    /// As last counted; `None` before the first sample.
+    /// Time as last counted; `None` before the first sample.
     counted_ns: Option<u64>,
-    /// Counted less sampled, of late.
+    /// Recently counted time less sampled time.
     unspent_ns: i64,
-    /// Mean time between samples, and of how many.
+    /// Mean time between samples, and the number of samples that it is the mean of.
     between_ns: f64,
     mean_of: f64,
 }
@@ -48,7 +48,7 @@ pub struct VcpuTimes {
 }
 
 impl VcpuTimes {
-    /// Of `vcpus` vCPUs before their first sample.
+    /// Times of `vcpus` vCPUs before their first sample.
     pub fn new(vcpus: usize) -> Self {
         VcpuTimes {
             each: vec![ProcessorTime::default(); vcpus],
@@ -56,17 +56,17 @@ impl VcpuTimes {
         }
     }
 
-    /// The state of the vCPU at `place`, as [`ProcessorTime::state`] says.
+    /// The state of the vCPU with index `place`; see [`ProcessorTime::state`].
     pub fn state(&mut self, place: usize, seen: State, counted_ns: u64, since_ns: u64) -> State {
         self.each[place].state(seen, counted_ns, since_ns, &mut self.sums)
     }
 
-    /// Processor time of the vCPU at `place` as of its last sample; `None` before the first one.
+    /// Processor time of the vCPU with index `place` at its last sample; `None` before the first one.
     pub fn counted_ns(&self, place: usize) -> Option<u64> {
         self.each.get(place)?.counted_ns
     }
 
-    /// Begins anew with the `vcpus` vCPUs of a guest that has restarted. The account goes on.
+    /// Restarts with the `vcpus` vCPUs of a guest that has restarted. The account goes on.
     pub fn restart(&mut self, vcpus: usize) {
         self.each = vec![ProcessorTime::default(); vcpus];
     }
@@ -80,7 +80,7 @@ impl VcpuTimes {
     }
 }
 
-/// Processor time of all vCPUs since the first sample, by both accounts.
+/// Processor time of all vCPUs since the first sample, as counted and as sampled.
 #[derive(Debug, Clone, Copy, Default)]
 struct TimeSums {
     counted_ns: u64,
@@ -89,19 +89,20 @@ struct TimeSums {
 
 impl ProcessorTime {
     /// The state of a vCPU that was `seen` as [`State::Running`] (on a processor at this moment), as [`State::Ready`]
-    /// (runnable, which may be because of the recorder) or in another state, after `counted_ns` of processor time.
-    /// Since the sample before, the guest could run for `since_ns`.
+    /// (runnable, which may be because of the recorder) or in another state, after `counted_ns` of processor time. The
+    /// guest could run for `since_ns` since the sample before.
     fn state(&mut self, seen: State, counted_ns: u64, since_ns: u64, sums: &mut TimeSums) -> State {
         let Some(before_ns) = self.counted_ns.replace(counted_ns) else {
+            // Without an earlier reading, a runnable vCPU that has run at all counts as running.
             return match seen {
                 State::Ready if counted_ns > 0 => State::Running,
                 seen => seen,
             };
         };
         let ran_ns = counted_ns.saturating_sub(before_ns);
-        // More is possible where it ran in the place of the recorder that resumed it.
+        // It may be more, if the vCPU ran on the processor of the recorder that resumed it.
         let since_ns = since_ns.max(ran_ns) as f64;
-        // Samples fall at random: the first time alone says nothing.
+        // Samples are taken at random times, so a single interval is no estimate.
         self.mean_of = (self.mean_of + 1.0).min(MEAN_OF);
         self.between_ns += (since_ns - self.between_ns) / self.mean_of;
         let unspent_ns = self.unspent_ns.saturating_add_unsigned(ran_ns);
@@ -131,7 +132,7 @@ mod tests {
 
     const PERIOD_NS: u64 = 1_000_000;
 
-    /// How many of `rounds` samples count as running, of a vCPU that runs for `share` of the time, in slices of
+    /// The number of `rounds` samples that count as running, for a vCPU that runs for `share` of the time, in slices of
     /// `slice_ns` at random times, and that is seen as `seen` while it has a processor.
     fn running(rounds: u64, share: f64, slice_ns: f64, seen: State) -> (u64, TimeSums) {
         let mut random = fastrand::Rng::with_seed(rounds);
@@ -159,7 +160,7 @@ mod tests {
         (count, sums)
     }
 
-    /// A vCPU that waits for a processor for a part of the time, whether or not its having one can be seen.
+    /// A vCPU that waits for a processor for a part of the time, whether or not the recorder can see it running.
     #[test]
     fn running_samples_are_as_many_as_the_processor_time_counted() {
         for seen in [State::Running, State::Ready] {
@@ -193,7 +194,7 @@ mod tests {
         }
     }
 
-    /// One that always has a processor is running in all samples.
+    /// A vCPU that always has a processor is running in all samples.
     #[test]
     fn a_vcpu_that_runs_all_the_time_never_waits() {
         for seen in [State::Running, State::Ready] {
@@ -201,7 +202,7 @@ mod tests {
         }
     }
 
-    /// What runs only while nobody can look: the account shows it.
+    /// Work that runs only while nobody can look shows up in the account.
     #[test]
     fn what_ran_between_samples_that_found_it_asleep_is_missing_in_the_account() {
         let (mut time, mut sums) = (ProcessorTime::default(), TimeSums::default());

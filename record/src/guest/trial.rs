@@ -1,7 +1,7 @@
-//! Trial samples of a guest before a recording: they show whether its code is the image's, and whether its stacks
-//! have frame pointers.
+//! Trial samples of a guest before a recording. They show whether its code is the image's, and whether its stacks have
+//! frame pointers.
 //!
-//! Enough samples for a reproducible result are taken, at random times.
+//! The samples are taken at random times, and their number is sufficient for a reproducible result.
 
 use crate::elf::{Image, PROBES};
 use crate::guest::link_register::is_saved_with_frame_pointer;
@@ -13,16 +13,16 @@ use uprof::cpu::{SpecialRegisters, aarch64};
 use uprof::placement::{self, Located, NotLocated};
 use uprof::{Arch, Registers};
 
-/// Enough samples of running vCPUs: a share is then known to within 15 percentage points.
+/// Sufficient number of samples of running vCPUs: a share is then known to within 15 percentage points.
 const ENOUGH: u32 = 100;
 /// Longest time for all samples.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Most time between samples.
 const PAUSE_NS: u64 = 20_000_000;
-/// Bytes of code before a return address that are searched for the function's prologue; fewer if so many can't be
-/// read.
+/// Bytes of code before a return address that are searched for the function's prologue; a smaller number is tried if so
+/// many can't be read.
 const BEFORE_CALL_BYTES: [usize; 3] = [1024, 256, 64];
-/// Most pieces of code that are searched for in the image; many may be another image's.
+/// Most pieces of code that are searched for in the image; many may belong to another image.
 const MOST_PIECES: usize = 128;
 
 /// The results of trial samples.
@@ -40,18 +40,18 @@ pub(crate) struct Trial<'a> {
     unreadable: u32,
     /// Samples of vCPUs whose memory can't be read.
     untranslatable: u32,
-    /// Code of the guest, a piece a record, each once.
+    /// Code of the guest, each piece once and as one record.
     code: Vec<Code>,
 }
 
-/// What is known of where the guest has the image.
+/// Progress in finding where the guest has the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Nothing: samples are taken.
+    /// Nothing is known yet: samples are taken.
     Sampling,
-    /// It may be moved so far: code of the guest that no sample showed is compared, too.
+    /// The image may be moved by this much. Code that no sample showed is compared, too.
     Checking(u64),
-    /// All that can be.
+    /// The final result.
     Known(Result<Located, NotLocated>),
 }
 
@@ -78,7 +78,7 @@ impl<'a> Trial<'a> {
             return false;
         }
         if self.running >= ENOUGH || self.start.elapsed() >= PATIENCE {
-            // One more sample, of what the others point to.
+            // One more sample, to check the guess of the others.
             self.conclude();
             if let Some(bias) = self.doubtful() {
                 self.stage = Stage::Checking(bias);
@@ -100,7 +100,7 @@ impl<'a> Trial<'a> {
         self.untranslatable += 1;
     }
 
-    /// Examines a running vCPU: is its code the image's, is there a chain of frame pointers?
+    /// Examines a running vCPU: is its code the image's, and has it a chain of frame pointers?
     pub(crate) fn compare(
         &mut self,
         arch: Arch,
@@ -121,7 +121,7 @@ impl<'a> Trial<'a> {
         let got = read(ip, &mut seen);
         self.unreadable += u32::from(got == 0);
         if let Some(image) = self.image {
-            // What a hypervisor fills, such as the hypercall page, is empty in the image.
+            // Memory that a hypervisor fills, such as the hypercall page, is empty in the image.
             let is_filled = |own: Vec<u8>| !Code::is_telling(&own) && own[..] != seen[..own.len()];
             self.filled += u32::from(image.text_at(ip, got).is_some_and(is_filled));
             self.add_code(ip, &seen[..got]);
@@ -151,14 +151,14 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// Looks for the guest's code in the image.
+    /// Searches the image for the guest's code.
     fn conclude(&mut self) {
         if let Some(image) = self.image {
             self.stage = Stage::Known(placement::locate(image, &self.code));
         }
     }
 
-    /// Where the image may be but few samples say so.
+    /// A possible position of the image for which there is too little evidence.
     fn doubtful(&self) -> Option<u64> {
         let Stage::Known(found) = self.stage else {
             return None;
@@ -166,7 +166,7 @@ impl<'a> Trial<'a> {
         match found {
             Ok(_) => self.moved_by().filter(|by| *by != 0),
             Err(NotLocated::Doubtful { bias, .. }) => Some(self.relative_to_stated(bias)),
-            // Nothing but a page that a hypervisor fills was seen.
+            // Only a page that a hypervisor fills was seen.
             Err(NotLocated::Foreign { .. }) => (self.filled > 0).then_some(0),
             Err(NotLocated::Ambiguous { .. }) => None,
         }
@@ -180,7 +180,7 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// A bias, which counts from where the image is linked, from its stated address on.
+    /// Converts a bias, which counts from the link-time address, to one from the image's stated address.
     fn relative_to_stated(&self, bias: u64) -> u64 {
         let stated = self.image.map_or(0, Image::moved_by);
         bias.wrapping_sub(stated)
@@ -188,14 +188,14 @@ impl<'a> Trial<'a> {
 
     /// Whether frame pointers seem to be sufficient.
     pub(crate) fn have_chains(&self) -> bool {
-        // 32-bit code says nothing of the rest.
+        // 32-bit code says nothing about the rest.
         let told = self.running - self.untranslatable;
         told == 0 || self.with_chain * 4 > told * 3
     }
 
     /// Compares other code of the image with the guest's memory.
     fn compare_probes(&mut self, bias: u64, read: &mut dyn FnMut(u64, &mut [u8]) -> usize) {
-        // They count before samples of other images.
+        // The probes must be kept, so they replace samples of other images.
         self.code.truncate(MOST_PIECES - PROBES);
         let probes: Vec<u64> = self.image.iter().flat_map(|it| it.probes()).collect();
         for probe in probes {
@@ -312,8 +312,8 @@ mod tests {
     use super::*;
     use uprof::Arch;
 
-    /// What is said of our own program, which "runs" at `ips` of it, moved by `by`, with frame pointers in so
-    /// many looks.
+    /// The messages about our own program, which "runs" at addresses `ips` of it, moved by `by`, with frame pointers in
+    /// `chains` of the looks.
     fn said(by: u64, ips: usize, chains: usize) -> String {
         let image = Image::open(&std::env::current_exe().unwrap(), None).unwrap();
         let probes: Vec<u64> = image.probes().skip(1).take(ips).collect();
@@ -355,12 +355,12 @@ mod tests {
         assert!(said(0, 8, 100).contains("is what the guest runs\n"));
         let moved = said(0x7f00_0000_0000, 8, 100);
         assert!(moved.contains("moved to 0x7f00"), "{moved}");
-        // Over its own text: the bytes there are other ones.
+        // At the image's own text, moved a little: the bytes there differ.
         let near = said(0x1000, 8, 100);
         assert!(near.contains("moved to 0x"), "{near}");
     }
 
-    /// A guest of Xen's that mostly waits in its hypercall page, which is empty in the image.
+    /// A Xen guest that mostly waits in its hypercall page, which is empty in the image.
     #[test]
     fn code_that_a_hypervisor_filled_is_not_anothers() {
         let folder = tempfile::tempdir().unwrap();

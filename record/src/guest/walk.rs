@@ -1,7 +1,7 @@
 //! Follows frame pointers through copied stack bytes, after the guest runs again.
 //!
-//! Input: registers and the bytes copied while it was frozen. Output: frames, and why they end. No word is trusted:
-//! depth and direction are bounded.
+//! Input: registers and the bytes copied while the guest was frozen. Output: frames, and why they end. No word is
+//! trusted: depth and direction are bounded.
 
 use crate::source::slot::Slot;
 use uprof::cpu::SpecialRegisters;
@@ -18,7 +18,7 @@ fn frame_at(frame_pointer: u64, windows: &[RawStack<'_>]) -> Option<(u64, u64)> 
     })
 }
 
-/// Where the chain of frame pointers first leaves `window`, if to an address that could be on a stack.
+/// The first address of the chain of frame pointers outside `window`, if it could be on a stack.
 ///
 /// Fast enough for a frozen guest: two loads per frame, at most `depth` frames.
 pub fn leaves_window(frame_pointer: u64, window: RawStack<'_>, depth: usize) -> Option<u64> {
@@ -37,9 +37,9 @@ pub fn leaves_window(frame_pointer: u64, window: RawStack<'_>, depth: usize) -> 
 
 /// Adds the chain that starts at `registers` to `slot`, reading `windows`.
 ///
-/// A chain may pass from one window to the other once each way; within a window it must go up, so that a cycle ends
-/// the walk. `is_guest`: a thread's first function may have been entered by a return, so that a frame above others
-/// which saved a frame pointer of zero has no caller, whatever lies beside it.
+/// A chain may pass from one window to the other once each way. Within a window it must go up, so that a cycle ends the
+/// walk. `is_guest`: a thread's first function may have been entered by a return. A frame above others that saved a
+/// frame pointer of zero then has no caller, whatever bytes are beside it.
 pub fn frame_pointers(
     slot: &mut Slot,
     arch: Arch,
@@ -91,7 +91,7 @@ pub fn frame_pointers(
     }
 }
 
-/// Why a frame pointer outside all windows ends the walk.
+/// The reason why a frame pointer outside all windows ends the walk.
 fn beyond(at: u64, windows: &[RawStack<'_>]) -> Stop {
     const NEAR_BYTES: u64 = 1 << 20;
     let near = windows.iter().any(|window| {
@@ -170,7 +170,7 @@ mod tests {
         assert!(!Arch::Aarch64.can_be_code(0x4008_1d06));
     }
 
-    /// LK's do: their stacks are filled with 0x99.
+    /// Threads of LK do: their stacks are filled with 0x99.
     #[test]
     fn a_guests_thread_may_begin_without_a_caller() {
         let filled = 0x9999_9999_9999_9999;
@@ -181,7 +181,7 @@ mod tests {
             (frames.clone(), Stop::Complete)
         );
         assert_eq!(walk_of(false, &words, BASE, 64), (frames, Stop::BadPointer));
-        // Alone, the frame pointer may be a number that the code works with.
+        // With no other frames, the frame pointer may be a number that the code works with.
         assert_eq!(walk_of(true, &[0, filled], BASE, 64).1, Stop::BadPointer);
         let words = [BASE + 16, 0x200, 8, filled];
         assert_eq!(walk_of(true, &words, BASE, 64).1, Stop::BadPointer);

@@ -19,11 +19,11 @@ const MOST_PAYLOAD_BYTES: usize = 4096;
 /// Longest wait for the whole of one reply.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The daemon's sockets, and the kernel's devices: all that there is where the daemon runs in another domain.
+/// The daemon's sockets and the kernel's devices. Only the devices exist if the daemon runs in another domain.
 const SOCKETS: [&str; 2] = ["/run/xenstored/socket", "/var/run/xenstored/socket"];
 const DEVICES: [&str; 2] = ["/dev/xen/xenbus", "/proc/xen/xenbus"];
 
-/// Why xenstore did not answer.
+/// The reason why xenstore did not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum XenstoreError {
     /// No daemon.
@@ -35,25 +35,25 @@ pub enum XenstoreError {
     /// The connection broke, or the wait was too long.
     #[error("cannot read {path} from xenstore: {error}")]
     Broken {
-        /// What was asked for.
+        /// The requested path.
         path: String,
-        /// What happened.
+        /// The error of the connection.
         error: io::Error,
     },
     /// xenstore returned an error.
     #[error("xenstore has no {path}: {reason}")]
     Refused {
-        /// What was asked for.
+        /// The requested path.
         path: String,
         /// The error's name, such as `ENOENT`.
         reason: String,
     },
-    /// A reply that makes no sense.
+    /// A reply that is not valid.
     #[error("xenstore's reply about {path} makes no sense ({problem})")]
     Nonsense {
-        /// What was asked for.
+        /// The requested path.
         path: String,
-        /// What is wrong.
+        /// The parse error.
         problem: &'static str,
     },
 }
@@ -64,11 +64,11 @@ pub struct Xenstore<S = Box<dyn Stream>> {
     request: u32,
 }
 
-/// Something to read and write.
+/// A stream to read and write.
 pub trait Stream: Read + Write + Send {}
 impl<T: Read + Write + Send> Stream for T {}
 
-/// The kernel's device, whose answers are waited for with a limit as those of a socket are.
+/// The kernel's device. Waiting for its answers has a time limit, as with a socket.
 struct Device(File);
 
 impl Read for Device {
@@ -241,7 +241,7 @@ fn is_uuid(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Replies that were prepared, whatever is asked.
+    /// Prepared replies, whatever the request.
     struct Script {
         replies: io::Cursor<Vec<u8>>,
         asked: Vec<u8>,

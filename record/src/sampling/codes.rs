@@ -1,5 +1,5 @@
-//! Chooses the code of a guest that is recorded beside its samples (format-spec.md, section 6.10): a piece around
-//! each instruction pointer or caller, once, up to a limit.
+//! Chooses the code of a guest that is recorded beside its samples (format-spec.md, section 6.10): a piece around each
+//! instruction pointer or caller, each piece once, up to a limit.
 //!
 //! Input: a vCPU of a frozen guest. Output: notes. Must not allocate.
 
@@ -12,22 +12,22 @@ use uprof::{Arch, Frame, Task};
 
 /// Most pieces of an address space.
 const MOST_PIECES: usize = 128;
-/// From this number of pieces on, a space gets at most [`FEW_PIECES`].
+/// From this number of pieces on, an address space gets at most [`FEW_PIECES`].
 const MANY_PIECES: usize = 256;
 const FEW_PIECES: usize = 8;
-/// Most pieces of a recording, or of each life of a guest in it.
+/// Most pieces of a recording, or of each boot of a guest in it.
 const MOST_TOGETHER: usize = 512;
 const PIECE_BYTES: u64 = Code::MOST_BYTES as u64;
-/// A stack pointer that moved by less is assumed to be the same thread's.
+/// Size of a stack for a guess: a stack pointer that moved by less is assumed to belong to the same thread.
 const STACK_BYTES: u64 = 16 << 10;
 
 /// Chooses pieces of code, and reads them.
 pub struct Codes {
-    /// The pieces recorded so far, by space and address.
+    /// The pieces recorded so far, by address space and address.
     seen: Vec<(u32, u64)>,
-    /// The life of the guest that they are of.
+    /// Number of the guest's boot that the pieces are of.
     life: u32,
-    /// A caller's piece to read next, with the vCPU and stack that it is of.
+    /// A caller's piece to read next, with its vCPU and stack.
     wanted: Option<(u32, u64, (u32, u64))>,
 }
 
@@ -54,8 +54,8 @@ impl Codes {
         of_space.count() < most
     }
 
-    /// Reads at most one new piece: of the instruction pointer, or of a caller seen before. Returns whether there was
-    /// one.
+    /// Reads at most one new piece: around the instruction pointer, or around a caller seen before. Returns whether it
+    /// read one.
     pub fn read(
         &mut self,
         frozen: &mut Frozen<'_>,
@@ -70,7 +70,7 @@ impl Codes {
             self.wanted = None;
         }
         let SpecialRegisters { ip, sp, .. } = arch.special_registers();
-        // Code in another mode is not an image's.
+        // Code in another mode, such as 32-bit code, belongs to no image.
         let Some((ip, _)) = vcpu.registers.get(ip).zip(vcpu.registers.get(sp)) else {
             return false;
         };
@@ -79,7 +79,7 @@ impl Codes {
             let Some((task, stack, wanted)) = self.wanted else {
                 return false;
             };
-            // In another thread the address may mean something else.
+            // Another thread may have other code at the same address.
             let own_stack = vcpu.registers.get(sp).unwrap_or(0) / STACK_BYTES;
             if (task, stack) != (vcpu.task.vcpu, own_stack)
                 || vcpu.space_of(wanted.1 * PIECE_BYTES) != wanted.0
@@ -101,7 +101,7 @@ impl Codes {
         true
     }
 
-    /// Remembers a caller of a sample whose code is to be read.
+    /// Remembers a caller of a sample, whose code is to be read.
     pub fn want(&mut self, vcpu: &Vcpu, arch: Arch, chain: &[Frame]) {
         if self.seen.len() == MOST_TOGETHER
             || self.wanted.is_some_and(|(task, ..)| task != vcpu.task.vcpu)
@@ -134,7 +134,7 @@ mod tests {
     use uprof::cpu::x86_64;
     use uprof::{Details, Registers, State};
 
-    /// A guest whose memory has its own addresses; fake, as it is no guest.
+    /// A fake guest whose memory holds its own addresses.
     struct FakeGuest(Facts);
 
     impl StopWorld for FakeGuest {
@@ -171,7 +171,7 @@ mod tests {
         let (one, other) = (process(0x1000, user), process(0x2000, user));
         assert_ne!(place(&one, user), place(&other, user));
         assert_eq!(place(&one, kernel), place(&other, kernel));
-        // Two processes that run everywhere leave room for others.
+        // Two processes that run code everywhere leave room for others.
         for vcpu in [&one, &other] {
             for number in 0..1000 {
                 let piece = place(vcpu, user + 0x1000 * number);
@@ -227,7 +227,7 @@ mod tests {
         };
         assert_eq!(read(&mut codes, 0x1234, 0x8000), [0x1200]);
         assert!(read(&mut codes, 0x12ff, 0x8000).is_empty());
-        // A caller is read at the next sample of the same stack, and of no other.
+        // A caller's code is read at the next sample of the same stack, and of no other.
         let chain = [Frame::exact(0x1234), Frame::return_address(0x5678)];
         codes.want(&vcpu(0x1234, 0x8000), Arch::X86_64, &chain);
         assert!(read(&mut codes, 0x1234, 0x18000).is_empty());

@@ -5,9 +5,9 @@
 //!
 //! A deadline is drawn uniformly from its whole period (stratified sampling: Cochran, "Sampling Techniques", 1977,
 //! chapter 5). So all times are equally likely, even if the guest is in step with the period, and the error of a
-//! share is never above that of samples at independent times. With jitter over only a part of the period, a guest of
-//! the same period would show only a part of what it does. Two samples may be close to each other; keeping them apart
-//! would make some times less likely, with which the guest may be in step.
+//! share is never above that of samples at independent times. Jitter over only a part of the period would not do: of a
+//! guest with the same period, samples would show only a part. Two samples may be close to each other. Keeping them
+//! apart would make some times less likely, and the guest may be in step with those.
 
 mod overhead;
 
@@ -17,7 +17,7 @@ use overhead::OverheadLimit;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// How often losses and the source's own events are reported.
+/// How often losses and the source's own events are reported, in nanoseconds.
 const HOUSEKEEPING_NS: u64 = 250_000_000;
 
 /// When to wake next.
@@ -29,7 +29,7 @@ pub struct Pace {
     pub wake_ns: u64,
     period_ns: f64,
     random: fastrand::Rng,
-    /// Among guests of which only one may stand still at a time, as long as all have the same period.
+    /// Slot in the period, if only one of several guests may be paused at a time. `None` once their periods differ.
     slot: Option<Arc<PeriodSlot>>,
     limit: Option<OverheadLimit>,
     housekeeping_ns: u64,
@@ -52,7 +52,7 @@ impl Pace {
         pace
     }
 
-    /// Before the first sample: has its periods in common with those that have other slots.
+    /// Before the first sample: aligns the periods with those of recordings that have other slots.
     pub fn in_turn(mut self, slot: Option<Arc<PeriodSlot>>) -> Self {
         if let Some(slot) = &slot {
             (self.grid_ns, self.fraction_ns) = slot.first_period(self.grid_ns, self.period_ns);
@@ -62,7 +62,7 @@ impl Pace {
         self
     }
 
-    /// Moves the grid on by so many periods.
+    /// Advances the grid by this number of periods.
     fn advance(&mut self, periods: u64) {
         let by_ns = self.fraction_ns + self.period_ns * periods as f64;
         self.grid_ns += by_ns as u64;
@@ -92,7 +92,7 @@ impl Pace {
         missed
     }
 
-    /// How many deadlines passed before `end_ns` without a sample.
+    /// Number of deadlines before `end_ns` that passed without a sample.
     pub fn unmet(&self, end_ns: u64) -> u64 {
         self.over(end_ns).max(u64::from(end_ns > self.wake_ns))
     }
@@ -155,14 +155,14 @@ mod tests {
         assert_eq!(pace.grid_ns, before + 5000);
     }
 
-    /// Four hours at a rate whose period is no whole number of nanoseconds.
+    /// Four hours at a rate whose period is not a whole number of nanoseconds.
     #[test]
     fn the_grid_does_not_drift_from_the_rate() {
         let rate_hz = 997.0;
         let mut pace = Pace::new(0, 1e9 / rate_hz, None);
         let mut periods = 0;
         while periods < 4 * 3600 * 997 {
-            // Now and then, some are missed.
+            // Some deadlines are missed now and then.
             let late_ns = if periods % 50_021 == 0 { 1_000_000 } else { 0 };
             periods += 1 + pace.next(pace.wake_ns + late_ns);
         }
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(ends.map(|end_ns| pace.unmet(end_ns)), [0, 0, 1, 1, 1, 2, 3]);
     }
 
-    /// Of several that take schedule, no two are due in the same part of a period, and each at any time of it.
+    /// No two guests of one schedule are due in the same part of a period, and each may be due at any time of it.
     #[test]
     fn deadlines_of_several_are_apart_and_anywhere_in_the_period() {
         let schedule = Schedule::new();
@@ -203,15 +203,15 @@ mod tests {
                 assert_eq!(pace.next(since_ns + 500_000), 0);
             }
         }
-        // 500 times each; a standard deviation is 21.
+        // Each is expected 500 times, with a standard deviation of 21.
         assert!(
             firsts.iter().all(|times| (400..600).contains(times)),
             "{firsts:?}"
         );
     }
 
-    /// Part of the samples that find the guest in the first `share` of its period, which is `ratio`
-    /// times ours and begins at `phase`.
+    /// Fraction of the samples that find the guest in the first `share` of its own period, which is `ratio` times ours
+    /// and begins at `phase`.
     fn sampled(pace: &mut Pace, samples: u32, share: f64, ratio: f64, phase: f64) -> f64 {
         let mut found = 0;
         for _ in 0..samples {
@@ -222,8 +222,8 @@ mod tests {
         f64::from(found) / f64::from(samples)
     }
 
-    /// Guests that repeat themselves in 0.1 to 10 of our periods, at all phases: the error of a share is no
-    /// larger than that of samples at independent times, whose variance is that of a binomial.
+    /// Guests that repeat themselves in 0.1 to 10 of our periods, at all phases. The error of a share is no larger than
+    /// that of samples at independent times, whose variance is binomial.
     #[test]
     fn no_guest_runs_in_step() {
         const SAMPLES: u32 = 100;

@@ -1,8 +1,8 @@
-//! The loop that takes samples: absolute deadlines, and nothing that could block. Late samples are taken, too:
+//! The loop that takes samples at absolute deadlines, with nothing that could block. Late samples are taken, too;
 //! `pace/shared_processor.rs` shows why.
 //!
-//! Input: a source. Output: filled slots. Must not allocate, format or touch a file, nor wait for anything but the
-//! deadline and, among guests of which only one may stand still at a time, its turn.
+//! Input: a source. Output: filled slots. Must not allocate, format or touch a file. The loop waits only for the
+//! deadline and, if only one of several guests may be paused at a time, for the others.
 
 use crate::guest::call_sites::CallSites;
 use crate::guest::leaf_caller;
@@ -21,15 +21,15 @@ use uprof::cold::{LossReason, Target, TargetKind};
 use uprof::cpu::{SpecialRegisters, is_kernel_address};
 use uprof::{Arch, Details, Registers, Stop};
 
-/// The longest sleep in one piece.
+/// The longest uninterrupted sleep, in nanoseconds.
 const NAP_NS: u64 = 20_000_000;
-/// Bytes copied from a second stack.
+/// Most bytes copied from a second stack.
 const BEYOND_BYTES: usize = 4096;
 
 /// Most pieces of code read in one freeze: each takes time, and a note.
 const PIECES_AT_ONCE: usize = 8;
 
-/// What to sample of each vCPU.
+/// What to copy of each vCPU, and how often.
 #[derive(Debug, Clone, Copy)]
 pub struct Take {
     /// Nominal time between samples, with a fraction: in whole nanoseconds, the rate could be 1/10,000 too high.
@@ -38,7 +38,7 @@ pub struct Take {
     pub window_bytes: usize,
     /// How many of them become part of the sample.
     pub kept_bytes: usize,
-    /// How many if the vCPU is in the kernel of a guest, for unwinding.
+    /// The same if the vCPU is in the kernel of a guest, for unwinding.
     pub kernel_bytes: usize,
     /// Most frames of a chain.
     pub most_frames: usize,
@@ -54,7 +54,7 @@ impl Take {
         BEYOND_BYTES.max(self.kernel_bytes).min(self.window_bytes)
     }
 
-    /// How many stack bytes are kept of a vCPU at `ip`.
+    /// Stack bytes to keep of a vCPU at `ip`.
     fn kept_bytes(&self, ip: Option<u64>) -> usize {
         if ip.is_some_and(is_kernel_address) {
             self.kept_bytes.max(self.kernel_bytes)
@@ -65,7 +65,7 @@ impl Take {
 }
 
 /// Samples a guest that is frozen for each sample, until something ends the recording.
-// Inlined into its caller, which runs once, it would be compiled for size in the recorder for dom0.
+// It runs once. Inlined into its caller, it would be compiled for size in the recorder for dom0.
 #[inline(never)]
 pub fn stop_world(
     source: &mut dyn StopWorld,
@@ -77,7 +77,7 @@ pub fn stop_world(
     let most = Vcpus::MOST.min(sink.slots());
     let mut room = room(most, take);
     let mut round = Round::new(&source.facts().target, most, take, &mut room);
-    // Not for processes, whose mapped files are known.
+    // Processes need no pieces of code, as their mapped files are known.
     round.codes = (source.facts().target.kind != TargetKind::Process).then(Codes::new);
     if !source.facts().freezes && take.window_bytes > 0 {
         round.sites = Some(CallSites::new(source.facts().target.arch));
@@ -93,7 +93,7 @@ pub fn stop_world(
         Pace::new(start_ns, take.period_ns, take.most_overhead).in_turn(source.period_slot());
     loop {
         if let Some(ending) = wait(source, sink, pace.wake_ns, control) {
-            // A sampler that got no processor until the end has missed deadlines.
+            // A sampler that had no processor until the end has missed deadlines.
             let end_ns = monotonic_ns().min(control.stop_at_ns.unwrap_or(u64::MAX));
             sink.lose(LossReason::Deadline, pace.unmet(end_ns), end_ns);
             return ending;
@@ -112,7 +112,7 @@ pub fn stop_world(
         // Deadlines after the end are not missed.
         let until_ns = monotonic_ns().min(control.stop_at_ns.unwrap_or(u64::MAX));
         let missed = pace.next(until_ns);
-        // Without a guest, no deadline is missed.
+        // While the guest is absent, no deadline is missed.
         if missed > 0 && !round.vcpus.all().is_empty() {
             sink.lose(LossReason::Deadline, missed, now_ns);
         }
@@ -127,14 +127,14 @@ pub fn stop_world(
 
 /// The ending of a recording whose guest could not be frozen or read because of `error`.
 pub fn failed(source: &mut dyn StopWorld, sink: &mut Sink, error: SourceError) -> Ending {
-    // The guest may be ending, which is the better message.
+    // If the guest is ending, that is the better message.
     match look(source, sink) {
         Some(Ending::Failed(_)) | None => Ending::Failed(error),
         Some(ending) => ending,
     }
 }
 
-/// Lets the source check its guest; returns the ending if there was one.
+/// Makes the source check its guest; returns the ending if there was one.
 fn look(source: &mut dyn StopWorld, sink: &mut Sink) -> Option<Ending> {
     match source.between(sink) {
         Ok(Life::Alive) => None,
@@ -143,7 +143,7 @@ fn look(source: &mut dyn StopWorld, sink: &mut Sink) -> Option<Ending> {
     }
 }
 
-/// Sleeps until `wake_ns`, in short pieces, so that a child's report or a request to stop doesn't wait long.
+/// Sleeps until `wake_ns`, in short naps, so that a child's report or a request to stop is seen soon.
 fn wait(
     source: &mut dyn StopWorld,
     sink: &mut Sink,
@@ -167,7 +167,7 @@ fn wait(
     }
 }
 
-/// Passes on the kernel's samples, until something ends the recording.
+/// Forwards the kernel's samples until something ends the recording.
 pub fn pushed(source: &mut dyn Pushed, sink: &mut Sink, control: &mut Control) -> Ending {
     let ending = pass_on(source, sink, control);
     source.finish(sink);
@@ -200,7 +200,7 @@ fn pass_on(source: &mut dyn Pushed, sink: &mut Sink, control: &mut Control) -> E
     }
 }
 
-/// Memory for stacks of `most` vCPUs: one allocation, whose pages the kernel provides when they are used.
+/// Memory for the stacks of `most` vCPUs: one allocation, whose pages the kernel provides on first use.
 fn room(most: usize, take: Take) -> Vec<u8> {
     vec![0; most * (take.window_bytes + take.beyond_bytes())]
 }
@@ -213,12 +213,12 @@ struct Round<'a> {
     /// Stacks, by index in `vcpus`.
     copied: Vec<Copied<'a>>,
     codes: Option<Codes>,
-    /// For a guest that runs on while its stacks are read.
+    /// Present if the guest runs on while its stacks are read.
     sites: Option<CallSites>,
 }
 
 impl<'a> Round<'a> {
-    /// For `most` vCPUs, at most as many as slots: a round never waits for the encoder.
+    /// For `most` vCPUs. There are at least as many slots, so a round never waits for the encoder.
     fn new(target: &Target, most: usize, take: Take, mut room: &'a mut [u8]) -> Self {
         let mut window = |bytes| {
             let (own, rest) = std::mem::take(&mut room).split_at_mut(bytes);
@@ -250,7 +250,7 @@ impl<'a> Round<'a> {
         sink: &mut Sink,
         due_ns: u64,
     ) -> Result<u64, SourceError> {
-        // Those of the round before, now: while the guest stands still, there is no time to lose.
+        // The last round's stacks are cleared before the freeze, to keep the pause short.
         let used = self.vcpus.all().len();
         self.copied.iter_mut().take(used).for_each(Copied::clear);
         let left_out = self.vcpus.clear();
@@ -287,8 +287,8 @@ impl<'a> Round<'a> {
         Ok(cost_ns.unwrap_or(0))
     }
 
-    /// After the guest runs again: walks the copies and hands them over in slots, as many as are free. `measured` has
-    /// the cost of this round and its delay.
+    /// After the guest runs again: walks the copies and puts them into slots, as many as are free. `measured` holds the
+    /// cost of this round and its delay.
     fn walk_all(
         &mut self,
         source: &mut dyn StopWorld,
@@ -309,7 +309,7 @@ impl<'a> Round<'a> {
             slot.registers = vcpu.registers;
             if vcpu.registers.mask() != 0 {
                 slot.stop = copied.walk(&mut slot, self.arch, &vcpu.registers, self.take);
-                // Then its stack bytes are inconsistent, and no unwind rule may be applied to them.
+                // Its stack bytes are then inconsistent, and no unwind rule may be applied to them.
                 let has_moved = source.last_freeze().has_moved(vcpu);
                 match &mut self.sites {
                     Some(sites) => {
@@ -349,13 +349,13 @@ impl<'a> Round<'a> {
     }
 }
 
-/// Copied stack of a vCPU: at its stack pointer, and where its chain continues elsewhere.
+/// The copied stack of a vCPU: a part at its stack pointer, and a part where its chain continues elsewhere.
 struct Copied<'a> {
     stack: Window<'a>,
     beyond: Window<'a>,
-    /// The time budget ended before everything was copied.
+    /// Whether the time budget ended before everything was copied.
     cut: bool,
-    /// Copied entirely, to be walked by the kernel's rules.
+    /// Whether the stack was copied entirely, for a walk by the kernel's rules.
     is_kernel: bool,
     /// Whether it is a guest's.
     is_guest: bool,
@@ -369,7 +369,7 @@ impl Copied<'_> {
         self.is_kernel = false;
     }
 
-    /// Copies the stack of `vcpu` while the guest is frozen: the bytes to keep, or what the walk needs.
+    /// Copies the stack of `vcpu` while the guest is frozen: the bytes to keep, or those that the walk needs.
     fn copy(
         &mut self,
         frozen: &mut Frozen<'_>,
@@ -404,13 +404,13 @@ impl Copied<'_> {
             self.cut = reader.late;
             return;
         }
-        // A walk begins with a piece of this size, so that reading less before it would be an extra read.
+        // A walk begins by reading a piece of this size anyway; reading less before it would be an extra read.
         if take.kept_bytes > PIECE_BYTES {
             self.stack.fill(take.kept_bytes, &mut reader);
         }
         if take.window_bytes > 0
             && let Some(address) = self.stack.follow(fp, take.most_frames, &mut reader)
-            // If it never was inside, the code has no frame pointers.
+            // If the chain never was inside, the code has no frame pointers.
             && address != fp
         {
             self.beyond.begin(address);
@@ -419,7 +419,7 @@ impl Copied<'_> {
         self.cut = reader.late;
     }
 
-    /// Keeps the frames that fit together, for a vCPU that ran on while its stack was copied.
+    /// Keeps the frames that are consistent, for a vCPU that ran on while its stack was copied.
     fn keep_fitting(
         &self,
         slot: &mut Slot,
@@ -432,7 +432,7 @@ impl Copied<'_> {
         if fitting == 1 && !self.is_kernel {
             fitting = leaf_caller::add(slot, sites, vcpu, self.stack.raw().bytes, read);
         }
-        // The kernel's rules would walk on through inconsistent bytes.
+        // The kernel's rules would follow inconsistent bytes.
         if fitting < slot.chain().len() || self.is_kernel {
             slot.keep_frames(fitting);
             slot.stop = Stop::Moved;
@@ -441,7 +441,7 @@ impl Copied<'_> {
 
     /// Walks the copy; returns why the chain ends.
     fn walk(&self, slot: &mut Slot, arch: Arch, registers: &Registers, take: Take) -> Stop {
-        // Such a kernel has no frame pointers.
+        // A kernel with unwind rules of its own has no frame pointers.
         let most_frames = if self.is_kernel { 1 } else { take.most_frames };
         let windows = [self.stack.raw(), self.beyond.raw()];
         let count = if windows[1].bytes.is_empty() { 1 } else { 2 };
@@ -464,7 +464,7 @@ impl Copied<'_> {
             // 32-bit code.
             _ if registers.get(sp).is_none() => Stop::Unreadable,
             _ if self.is_kernel && self.cut => Stop::Budget,
-            // The chain continues where there was no time to read.
+            // The chain continues in memory that there was no time to read.
             Stop::Window | Stop::BadPointer | Stop::Cycle if self.cut => Stop::Budget,
             Stop::Window | Stop::BadPointer if windows[0].bytes.is_empty() => Stop::Unreadable,
             stop => stop,
@@ -472,8 +472,8 @@ impl Copied<'_> {
     }
 }
 
-/// Reads until the deadline, but at least once: the innermost frames cost little, and most chains need no more, so
-/// that the clock is read only before a second piece.
+/// Reads until the deadline, but at least once. The innermost frames cost little, and most chains need no more, so the
+/// clock is read only before a second piece.
 struct InTime<'a, 'b> {
     frozen: &'a mut Frozen<'b>,
     vcpu: &'a Vcpu,

@@ -1,33 +1,33 @@
-//! A part of a frozen guest's stack, copied as far as its chain of frame pointers goes.
+//! Copies a part of a frozen guest's stack, as far as its chain of frame pointers goes.
 //!
-//! Input: a reader of the guest's memory, and a frame pointer. Output: bytes for the walk, which follows when the
-//! guest runs again. Since the guest is frozen meanwhile, nothing here allocates, and only memory that is used is
+//! Input: a reader of the guest's memory, and a frame pointer. Output: bytes for the walk, which takes place when the
+//! guest runs again. Nothing here allocates, since the guest is frozen meanwhile, and only memory that is used is
 //! touched.
 
 use uprof::RawStack;
 
-/// Reads guest memory from an address upwards; returns how many bytes there were.
+/// Reads guest memory from an address upwards; returns how many bytes it read.
 pub trait MemoryReader {
-    /// Returns fewer bytes than requested if memory is missing, or time is over.
+    /// Returns fewer bytes than requested if memory is missing, or the time is over.
     fn read(&mut self, address: u64, into: &mut [u8]) -> usize;
 }
 
-/// Bytes copied when more are needed.
+/// Bytes copied at a time when more are needed.
 pub const PIECE_BYTES: usize = 1024;
-/// Most bytes copied at a time; the time is checked in between.
+/// Most bytes copied between two checks of the time.
 const MOST_AT_ONCE: usize = 4096;
 /// A saved frame pointer and a return address.
 const FRAME_BYTES: usize = 16;
-/// Frames of a chain that are counted together, since the guest stands still.
+/// Frames of a chain that are counted in one step, to keep the guest's pause short.
 const COUNTED_TOGETHER: usize = 4;
 
-/// Copied stack.
+/// A copied part of a stack.
 #[derive(Debug)]
 pub struct Window<'a> {
     address: u64,
     bytes: &'a mut [u8],
     filled: usize,
-    /// Reading ended: nothing more can be added.
+    /// Whether reading ended, so that nothing more can be added.
     ended: bool,
 }
 
@@ -70,8 +70,8 @@ impl<'a> Window<'a> {
         }
     }
 
-    /// Follows the chain from `frame_pointer`, copying on the way. Returns where the chain leaves the window's room,
-    /// if to an address that could be on a stack.
+    /// Follows the chain from `frame_pointer`, and copies on the way. Returns the address at which the chain leaves the
+    /// window's room, if that could be on a stack.
     pub fn follow(
         &mut self,
         frame_pointer: u64,
@@ -82,7 +82,7 @@ impl<'a> Window<'a> {
         let mut at = frame_pointer;
         let mut frames = most_frames;
         while frames > 0 {
-            // Most frames are in the bytes copied already, above the one before.
+            // Most frames are in the bytes copied already, above the frame before.
             let (next, left) = self.climb(at, frames);
             if left == 0 {
                 return None;
@@ -104,16 +104,17 @@ impl<'a> Window<'a> {
         None
     }
 
-    /// Follows the chain from `at` within the copied bytes, for at most `frames` frames. Returns where that ends, and
-    /// how many frames are left, or a few more. Whether the chain goes up isn't asked of each frame, since the guest
-    /// stands still: one that doesn't ends after as many frames as there is room for, where its next step is looked at.
+    /// Follows the chain from `at` within the copied bytes, for at most `frames` frames. Returns the address where that
+    /// ends, and how many frames are left, or a few more. It doesn't check that each frame is above the one before,
+    /// since the guest is paused. A chain that doesn't go up ends after as many frames as the room holds, and its next
+    /// step is checked then.
     fn climb(&self, at: u64, frames: usize) -> (u64, usize) {
         let words = self.bytes[..self.filled].as_chunks::<8>().0;
         // The last word can't be the first of a frame.
         let [words @ .., _] = words else {
             return (at, frames);
         };
-        // The number of a frame's word; beyond all words if the frame isn't at one.
+        // The index of a frame's word; beyond all words if the frame is not aligned to one.
         let word_at = |at: u64| at.wrapping_sub(self.address).rotate_right(3);
         let mut word = word_at(at);
         let most = frames.min(self.filled / FRAME_BYTES) / COUNTED_TOGETHER;
@@ -159,7 +160,7 @@ mod tests {
 
     const BASE: u64 = 0x7000_1000;
 
-    /// Memory from BASE on; counts the bytes that were asked for.
+    /// Memory from BASE on; counts the bytes that were requested.
     struct Memory {
         bytes: Vec<u8>,
         copied: usize,
@@ -175,7 +176,7 @@ mod tests {
         }
     }
 
-    /// Frames at these offsets, each leading to the next; the last one to `end`.
+    /// Frames at these offsets, each with a link to the next; the last one links to `end`.
     fn chain(offsets: &[usize], end: u64, bytes: usize) -> Memory {
         let mut memory = vec![0; bytes];
         for (index, offset) in offsets.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The start and the end of a recording: what is the same of samples and of calls.
+//! The start and the end of a recording, the same for samples and for calls.
 
 use crate::source::control::Ending;
 use crate::source::plan::Plan;
@@ -10,7 +10,7 @@ use std::thread::{Builder, Scope, ScopedJoinHandle};
 use uprof::cold::{ClockPair, Cost, End, Host, Metadata, Recorder, Sampling};
 use uprof::machine;
 
-/// What a recording says of itself.
+/// The metadata of a recording.
 pub fn metadata(facts: &Facts, plan: &Plan) -> Metadata {
     let mut notes = facts.notes.clone();
     notes.extend(machine::mark().map(|mark| (machine::MADE_ON.to_owned(), mark)));
@@ -61,7 +61,7 @@ fn host() -> Host {
     }
 }
 
-/// Both clocks, now that the monotonic one shows `monotonic_ns`.
+/// Both clocks at the moment when the monotonic one shows `monotonic_ns`.
 pub fn clock_at(monotonic_ns: u64) -> ClockPair {
     ClockPair {
         monotonic_ns,
@@ -75,7 +75,7 @@ pub fn not_written(error: io::Error) -> SourceError {
     SourceError(format!("cannot write the recording: {error}"))
 }
 
-/// Starts the thread that writes.
+/// Starts the writer's or encoder's thread.
 pub fn start_thread<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     what: &str,
@@ -84,14 +84,14 @@ pub fn start_thread<'scope, T: Send + 'scope>(
     let thread = Builder::new().name(format!("uniprof-{what}"));
     thread
         .spawn_scoped(scope, || {
-            // Its naps end at any time, and so also while the guest is paused, which must not wait for it.
+            // The thread may wake while the guest is paused, and the guest's pause must not wait for it.
             start_late();
             work()
         })
         .map_err(|error| SourceError(format!("cannot start the {what} thread: {error}")))
 }
 
-/// Why a recording ended, where a writer that failed may have asked for the end.
+/// Why a recording ended, where a writer that failed may have requested the end.
 pub fn ending_of(ending: Ending, writer_stopped: bool) -> Ending {
     match ending {
         Ending::Stopped(_) if writer_stopped => Ending::Stopped("the output failed".into()),

@@ -1,5 +1,5 @@
-//! A recording of calls from start to end: a tracer on this thread, a writer on another, so that a slow output never
-//! keeps the guest standing.
+//! A recording of calls from start to end: a tracer on this thread and a writer on another, so that a slow output never
+//! prolongs a pause of the guest.
 
 use crate::session::bounds;
 use crate::source::SourceError;
@@ -15,9 +15,9 @@ use std::time::Duration;
 use uprof::Writer;
 use uprof::cold::{Loss, LossReason, SLOWED_CALLS};
 
-/// Most that waits for the writer; more is counted as lost.
+/// Most events that wait for the writer; more are counted as lost.
 const MOST_WAITING: usize = 1 << 16;
-/// How long calls wait until they are written.
+/// How long calls may wait until they are written.
 const FLUSH: Duration = Duration::from_millis(400);
 
 /// The outcome of a recording of calls.
@@ -26,13 +26,13 @@ const FLUSH: Duration = Duration::from_millis(400);
 pub struct CallSummary {
     /// Calls in the file.
     pub calls: u64,
-    /// Those of them whose end was not seen.
+    /// Number of these whose end was not seen.
     pub without_end: u64,
-    /// Calls that are known to be missing.
+    /// Number of calls that are known to be missing.
     pub lost: u64,
     /// The names of the functions, which [`CallCost::too_hot`] refers to.
     pub names: Vec<String>,
-    /// What it cost the guest.
+    /// The cost to the guest.
     pub cost: CallCost,
     /// Bytes of the file.
     pub bytes: u64,
@@ -40,11 +40,11 @@ pub struct CallSummary {
     pub passed_ns: u64,
     /// Why it ended.
     pub ending: Ending,
-    /// The error of the output, if any; what is in the file before it is sound.
+    /// The error of the output, if any; the file is sound up to there.
     pub output_error: Option<String>,
 }
 
-/// What the writer did.
+/// What the writer wrote, and its error.
 #[derive(Default)]
 struct Written {
     calls: u64,
@@ -53,12 +53,12 @@ struct Written {
     error: Option<String>,
 }
 
-/// Records calls into `output` until something ends it. All times are of the monotonic clock, without the time for
-/// which the guest stood still since the start.
+/// Records calls into `output` until something ends it. All times are of the monotonic clock, less the time for which
+/// the guest was paused since the start.
 ///
 /// # Errors
-/// The start of the recording could not be written, or a thread not be started. Later failures end the recording and
-/// are in the [`CallSummary`].
+/// The start of the recording could not be written, or a thread could not be started. Later failures end the
+/// recording and are in the [`CallSummary`].
 pub fn record_calls<W: Write + Send>(
     mut tracer: Box<dyn FollowCalls>,
     output: W,
@@ -103,7 +103,7 @@ pub fn record_calls<W: Write + Send>(
         let ending = tracer.run(&mut control, &mut |told| {
             match sender.try_send(told) {
                 Err(TrySendError::Full(_)) => left_out += 1,
-                // A writer that failed has asked for the end, and one that panicked has not.
+                // A writer that failed has requested the end; one that panicked has not.
                 Err(TrySendError::Disconnected(_)) => counters.stop.store(true, Ordering::Relaxed),
                 Ok(()) => {}
             }
@@ -158,7 +158,7 @@ fn lost(reason: LossReason, count: u64, time_ns: u64) -> Loss {
     }
 }
 
-/// The writer's thread: writes what comes, and twice a second all that there is.
+/// The writer's thread: encodes events as they come, and flushes the output every `FLUSH`.
 fn write<W: Write>(
     writer: &mut Writer<W>,
     names: &[String],

@@ -1,6 +1,6 @@
 //! Drops privileges once the guest is open, except the few that sampling and writing need.
 //!
-//! Dropped privileges can't be regained. docs/security.md says what each remaining privilege is for, and why there is
+//! Dropped privileges can't be regained. docs/security.md says why each remaining privilege is needed, and why there is
 //! no seccomp filter.
 
 use crate::source::SourceError;
@@ -33,7 +33,7 @@ pub fn lock_down(output: Option<&Path>) -> Result<(), SourceError> {
         .map_err(|errno| SourceError::system("cannot give up privileges", errno, ""))
 }
 
-/// Root that records into a user's folder needs the right to replace the file there at the end.
+/// Whether the output's folder belongs to another user: root then needs the right to replace the file there at the end.
 fn is_in_folder_of_another(output: &Path) -> bool {
     let folder = match output.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,

@@ -25,11 +25,11 @@ use uprof::{Due, Durations};
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Summary {
-    /// What was recorded.
+    /// The kind of target.
     pub kind: TargetKind,
-    /// A guest's vCPUs.
+    /// Number of a guest's vCPUs.
     pub vcpus: u32,
-    /// Why samples may not stand for all of its processor time; see [`crate::Facts`].
+    /// Why samples may not account for all of its processor time; see [`crate::Facts`].
     pub missed_time: Option<&'static str>,
     /// Samples in the file.
     pub samples: u64,
@@ -43,9 +43,9 @@ pub struct Summary {
     pub late: u64,
     /// Freeze or sampling time, one entry for each round.
     pub cost: Durations,
-    /// Whether that is freeze time.
+    /// Whether the cost is freeze time.
     pub freezes: bool,
-    /// The period that the overhead limit led to, in nanoseconds, if it did.
+    /// The period that the overhead limit led to, in nanoseconds; `None` if it had no effect.
     pub slowed_to_ns: Option<u64>,
     /// Samples of running vCPUs or threads, and how many were due by the processor time that the kernel, or Xen,
     /// counted; `None` if it was not read.
@@ -56,22 +56,22 @@ pub struct Summary {
     pub counted: Vec<(String, u64)>,
     /// Why it ended.
     pub ending: Ending,
-    /// The error of the output, if any; what is in the file before it is sound.
+    /// The error of the output, if any; the file is sound up to there.
     pub output_error: Option<String>,
-    /// The files that processes had mapped, opened while they had.
+    /// The files that processes had mapped, opened while the mappings existed.
     pub images: Vec<HeldImage>,
     /// Images of a guest whose code was not found at their stated addresses.
     pub unplaced: Vec<PathBuf>,
-    /// Facts about a Linux guest's kernel; `Err` says why its tables are not understood. `None` if it is not Linux or
-    /// can't be read.
+    /// Facts about a Linux guest's kernel; `Err` says why its tables are not understood. `None` if the guest is not
+    /// Linux or can't be read.
     pub kernel: Option<Result<KernelFacts, String>>,
 }
 
 /// Records `source` into `output` until something ends it.
 ///
 /// # Errors
-/// The start of the recording could not be written, or a thread not be started. Later failures end the recording and
-/// are in the [`Summary`].
+/// The start of the recording could not be written, or a thread could not be started. Later failures end the
+/// recording and are in the [`Summary`].
 pub fn record<W: Write + Send>(
     source: Source,
     output: W,
@@ -162,7 +162,7 @@ pub fn record<W: Write + Send>(
         Ok::<_, SourceError>((ending, tally))
     })?;
     let counted = hot.totals();
-    // To let go of a guest may take time of its own, where others do a part of it.
+    // Releasing a guest may take long where other programs do a part of it, so the end is read first.
     let end_ns = monotonic_ns();
     // The guest is released before the last bytes are written.
     drop(hot);
@@ -205,7 +205,7 @@ pub fn record<W: Write + Send>(
     })
 }
 
-/// Samples of what ran, and the processor time that was counted for it.
+/// Number of samples of running vCPUs or threads, and the processor time that was counted for them.
 fn due(tally: &Tally, totals: &[(String, u64)], rate_millihertz: u64) -> Option<Due> {
     let samples = tally.samples - tally.not_running;
     let of_process = tally.counted_ns.map(|counted_ns| Due {
@@ -216,13 +216,13 @@ fn due(tally: &Tally, totals: &[(String, u64)], rate_millihertz: u64) -> Option<
     of_process.or_else(|| Due::of_guest(totals, samples, rate_millihertz))
 }
 
-/// The facts about a guest's Linux kernel, or why there are none, and the kernel.
+/// The facts about a guest's Linux kernel, or why there are none; and the kernel itself.
 type LinuxKernel = (Option<Result<KernelFacts, String>>, Option<Linux>);
 
 /// Reads the guest's kernel, if it is Linux.
 ///
 /// # Errors
-/// Why the guest can't be sampled.
+/// Says why the guest can't be sampled.
 #[cold]
 fn read_linux(hot: &mut Hot) -> Result<LinuxKernel, SourceError> {
     let source = match hot {
@@ -248,8 +248,8 @@ fn most_at_once(hot: &Hot) -> usize {
     }
 }
 
-/// How long the encoder may sleep. Beside others, each that wakes for a sample or two costs more than the samples do;
-/// what comes in four rounds has room, notes of a guest's code too.
+/// How long the encoder may sleep. If several recordings run in one process, waking the encoder for one or two samples
+/// costs more than the samples do. The ring has room for four rounds, including notes of a guest's code.
 fn longest_nap(is_beside_others: bool, rate_hz: f64) -> Duration {
     if is_beside_others {
         Duration::from_secs_f64(4.0 / rate_hz).clamp(NAP, 10 * NAP)
@@ -258,7 +258,7 @@ fn longest_nap(is_beside_others: bool, rate_hz: f64) -> Duration {
     }
 }
 
-/// What to sample, according to the plan.
+/// The sampler's settings, according to the plan.
 fn take_of(plan: &Plan) -> Take {
     Take {
         period_ns: 1e9 / plan.rate_hz,

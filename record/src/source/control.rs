@@ -1,5 +1,5 @@
-//! State shared by the sampler, the encoder and observers of a recording: counters, the request to stop, and why it
-//! ended.
+//! State shared by the sampler, the encoder and observers of a recording: counters, the request to stop, and the
+//! reason why it ended.
 
 use crate::source::{Life, SourceError};
 use crate::sys::signal;
@@ -29,14 +29,14 @@ pub struct Counters {
 pub struct Control {
     /// Shared counts.
     pub counters: Arc<Counters>,
-    /// For how long to sample, in nanoseconds.
+    /// How long to sample, in nanoseconds.
     pub duration_ns: Option<u64>,
     /// When to stop, on the monotonic clock; also `None` before sampling has begun.
     pub stop_at_ns: Option<u64>,
 }
 
 impl Control {
-    /// Of a recording that takes as long as `duration`, once it has begun.
+    /// For a recording that takes as long as `duration`, once it has begun.
     pub fn new(counters: Arc<Counters>, duration: Option<Duration>) -> Self {
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         Control {
@@ -94,7 +94,7 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// The guest is no longer alive.
+    /// The ending for a guest that is no longer alive.
     pub fn of_life(life: Life) -> Self {
         match life {
             Life::Crashed(how) => Ending::TargetCrashed(how),
@@ -103,7 +103,7 @@ impl Ending {
         }
     }
 
-    /// Kind for the file.
+    /// The reason as the file format has it.
     pub fn reason(&self) -> EndReason {
         match self {
             Ending::Duration => EndReason::Duration,

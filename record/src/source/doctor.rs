@@ -1,6 +1,6 @@
-//! Results of examining a machine or a target before a recording: all doctors produce a [`Report`].
+//! Results of examining a machine or a target before a recording. Every examination produces a [`Report`].
 
-/// One thing that was examined.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// Its state.
@@ -9,7 +9,7 @@ pub struct Finding {
     pub text: String,
 }
 
-/// State of an examined thing.
+/// Verdict of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// As it should be.
@@ -22,12 +22,12 @@ pub enum Verdict {
     Absent,
 }
 
-/// What the doctor found, and the command that it recommends.
+/// The findings of an examination, and the recommended command.
 #[derive(Debug, Default)]
 pub struct Report {
     /// Findings, in order.
     pub findings: Vec<Finding>,
-    /// The command that records, if that can work.
+    /// The command that records, if recording can work.
     pub command: Option<String>,
     /// Guests that can be recorded, as `uniprof record` takes them.
     pub targets: Vec<String>,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 use uprof::layout::MAX_STACK_BYTES;
 
-/// What to record.
+/// A request to record: rate, duration, stacks and limits.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Samples a second, of each vCPU or thread.
@@ -12,7 +12,7 @@ pub struct Plan {
     pub duration: Option<Duration>,
     /// Raw stack bytes to keep of each sample, from its stack pointer up; 0 for none.
     pub stack_bytes: u32,
-    /// Whether fewer will do where the kernel's buffers would hold too few samples.
+    /// Whether fewer stack bytes will do where the kernel's buffers would hold too few samples.
     pub fits_stack: bool,
     /// Whether to take only instruction pointers.
     pub ip_only: bool,
@@ -41,13 +41,13 @@ pub struct Plan {
 /// Most stack bytes copied for a frame-pointer walk, unless more are kept.
 const WALK_WINDOW_BYTES: usize = 16 << 10;
 
-/// Stack bytes kept of each sample by default: with the registers they give the caller of a function without a frame
-/// (in its prologue or epilogue, or a leaf), which a chain of frame pointers misses.
+/// Stack bytes kept of each sample by default. With the registers they show the caller of a function without a frame
+/// (in its prologue or epilogue, or a leaf function), which a chain of frame pointers misses.
 pub const LEAF_STACK_BYTES: u32 = 128;
 
 /// Stack bytes kept of each sample of a process by default: the most that the kernel copies. Distributions build most
-/// code without frame pointers, and compilers, for example, need more than 16 KiB. Of a shorter stack only the bytes
-/// in use are copied.
+/// code without frame pointers, and some programs, compilers for example, need more than 16 KiB. Only the bytes in use
+/// are copied of a shorter stack.
 pub const PROCESS_STACK_BYTES: u32 = 64 << 10;
 
 /// Stops a second that breakpoints may cause by default.

@@ -1,4 +1,4 @@
-//! Hands samples and notes from the sampler to the encoder without waiting.
+//! Carries samples and notes from the sampler to the encoder without waiting.
 //!
 //! Boxes for a second's samples are allocated at the start and circulate through two wait-free queues: full ones to
 //! the encoder, free ones back to the sampler. When none is free, the sampler drops the sample and counts it.
@@ -7,14 +7,14 @@ use crate::source::slot::{Note, NoteKind, Slot};
 use uprof::Task;
 use uprof::cold::LossReason;
 
-/// Notes in the ring: for processes with their mappings, and for a guest, which has few.
+/// Notes in the ring: many for processes, which report mappings, and few for a guest.
 const NOTES: usize = 1024;
 const GUEST_NOTES: usize = 64;
-/// The slots hold samples of so many seconds, and of so many rounds: the output may be delayed for so long.
+/// The slots hold samples of this many seconds and rounds, so the output may be delayed for as long.
 const RESERVE_SECONDS: f64 = 1.0;
-/// The same where a guest's stacks are recorded: each slot takes two pages at least before it is used.
+/// The same where a guest's stacks are recorded: each slot uses at least two pages even before it is filled.
 const STACKS_RESERVE_SECONDS: f64 = 0.5;
-/// From which size on they count as such.
+/// Stack size in bytes from which on a recording counts as one with stacks.
 const STACKS_BYTES: usize = 8 << 10;
 const RESERVE_ROUNDS: usize = 4;
 /// Fewest slots.
@@ -40,17 +40,18 @@ pub struct Drain {
 }
 
 struct Out<T> {
-    /// Free boxes, the last returned on top, so that few are used while few are in flight, and those stay in the
+    /// Free boxes, the last returned one on top. So few boxes are used while few are in flight, and those stay in the
     /// processor's caches.
     at_hand: Vec<Box<T>>,
-    /// How many are taken before the next check for returned ones, which costs a cache line.
+    /// Number of boxes to take before the next check for returned ones, which costs a cache line.
     looks_in: usize,
     takes_per_look: usize,
     free: rtrb::Consumer<Box<T>>,
     full: rtrb::Producer<Box<T>>,
 }
 
-/// Boxes taken between two checks for returned ones: many, but not of large ones, each of which is memory that is used.
+/// Boxes taken between two checks for returned ones. Many are cheap, but fewer if they are large, since each one uses
+/// memory.
 const TAKES_PER_LOOK: usize = 32;
 const LEAST_TAKES_PER_LOOK: usize = 4;
 const TAKEN_BYTES_PER_LOOK: usize = 128 << 10;
@@ -67,7 +68,7 @@ impl<T> Out<T> {
     /// Fetches the returned boxes.
     fn look(&mut self) {
         self.looks_in = self.takes_per_look;
-        // There is room, since there are as many places as boxes.
+        // There is room, since the queue has as many entries as there are boxes.
         while self.at_hand.len() < self.at_hand.capacity()
             && let Ok(item) = self.free.pop()
         {
@@ -81,7 +82,7 @@ struct In<T> {
     free: rtrb::Producer<Box<T>>,
 }
 
-/// Losses of one kind that were not sent to the encoder yet.
+/// Losses for one reason that were not sent to the encoder yet.
 #[derive(Debug, Clone, Copy, Default)]
 struct Lost {
     count: u64,
@@ -108,7 +109,7 @@ fn queue<T>(count: usize, item_bytes: usize, make: impl Fn() -> T) -> (Out<T>, I
     (out, into)
 }
 
-/// Makes both ends, with slots for `stack_bytes` of stack each, enough for `most_at_once` samples at a time at
+/// Makes both ends, with slots of `stack_bytes` stack bytes each, enough for `most_at_once` samples at a time at
 /// `rate_hz`, and with notes for processes or a guest.
 pub fn ring(
     stack_bytes: usize,
@@ -169,9 +170,9 @@ impl Sink {
         !self.samples.at_hand.is_empty()
     }
 
-    /// Hands a filled slot over.
+    /// Sends a filled slot to the encoder.
     pub fn put(&mut self, slot: Box<Slot>) {
-        // The queue can't be full, since there are as many places as boxes.
+        // The queue can't be full, since it has as many entries as there are boxes.
         let _ = self.samples.full.push(slot);
         self.written += 1;
     }
@@ -181,12 +182,12 @@ impl Sink {
         self.samples.full.buffer().capacity()
     }
 
-    /// Samples handed over so far.
+    /// Number of samples sent to the encoder so far.
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// Sends a note; without a free one, it is counted as lost. Returns whether it was sent.
+    /// Sends a note. If none is free, it is counted as lost. Returns whether it was sent.
     pub fn note(&mut self, time_ns: u64, task: Task, kind: NoteKind, text: &[u8]) -> bool {
         let Some(mut note) = self.notes.take() else {
             self.lose(LossReason::EventsLost, 1, time_ns);
@@ -219,6 +220,7 @@ impl Sink {
             if count == 0 {
                 continue;
             }
+            // Without a free note, the counts stay for the next call.
             let Some(mut note) = self.notes.take() else {
                 return;
             };
@@ -233,7 +235,7 @@ impl Sink {
         }
     }
 
-    /// Whether the encoder has gone.
+    /// Whether the encoder has ended.
     pub fn is_abandoned(&self) -> bool {
         self.samples.full.is_abandoned()
     }
@@ -261,9 +263,9 @@ impl Drain {
         self.samples.full.buffer().capacity()
     }
 
-    /// Whether the sampler has gone and nothing is left to drain.
+    /// Whether the sampler has ended and nothing is left to drain.
     pub fn is_finished(&self) -> bool {
-        // In this order, so that what was sent before the sampler went is still seen.
+        // Checked in this order, so that items sent before the sampler ended are still seen.
         self.samples.full.is_abandoned()
             && self.samples.full.is_empty()
             && self.notes.full.is_empty()

@@ -1,9 +1,10 @@
-//! Guests that are recorded by one process take turns: no two of them stand still at once.
+//! The schedule of guests that one process records: no two of them are paused at once.
 //!
-//! Each recording has a [`PeriodSlot`]. A period of the rate, which begins for all at the same moment, is cut into as
-//! many parts as there are slots; who has which part is drawn anew for each period, by all from the same seed. A
-//! deadline is drawn from its own part, so that freezes are spread over the period, and yet each moment of
-//! the period is equally likely for each guest. Whoever is late, or takes longer than a part, holds the lock meanwhile.
+//! Each recording has a [`PeriodSlot`]. A period of the rate begins for all recordings at the same moment, and is
+//! divided into as many parts as there are slots. Which recording has which part is drawn for each period; all draw
+//! from the same seed, so they agree. A deadline is drawn from its own part. Freezes are thus spread over the period,
+//! and yet each moment of the period is equally likely for each guest. A recording that is late, or takes longer than
+//! its part, holds the lock meanwhile.
 
 use crate::sys::clock::monotonic_ns;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,15 +13,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 /// The schedule of the guests of one process.
 #[derive(Debug)]
 pub struct Schedule {
-    /// When a period began, for all.
+    /// The start of one period, the same for all recordings.
     origin_ns: u64,
     seed: u64,
     still: Mutex<Still>,
-    /// Notified when the guest that stood still runs again, if others wait for that.
+    /// Notified when the paused guest runs again, if others wait for that.
     runs_again: Condvar,
-    /// Which slots are taken.
+    /// Slots in use, by number.
     taken: Mutex<Vec<bool>>,
-    /// One more than the last of them.
+    /// One more than the highest slot in use.
     count: AtomicUsize,
 }
 
@@ -31,14 +32,14 @@ pub struct PeriodSlot {
     number: usize,
 }
 
-/// Whether a guest stands still, and how many wait until it runs again.
+/// Whether a guest is paused, and how many recordings wait until it runs again.
 #[derive(Debug, Default)]
 struct Still {
     is_taken: bool,
     waiting: u32,
 }
 
-/// For as long as it lives, no other guest stands still.
+/// The right to pause a guest: while this value exists, no other guest of the schedule is paused.
 #[derive(Debug)]
 pub struct Turn(Arc<PeriodSlot>);
 
@@ -55,7 +56,7 @@ impl Schedule {
         })
     }
 
-    /// The first free slot, which is free again when it is dropped.
+    /// Takes the first free slot. Dropping it frees it again.
     pub fn join(self: &Arc<Self>) -> Arc<PeriodSlot> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let free = taken.iter().position(|taken| !taken);
@@ -75,7 +76,7 @@ impl Schedule {
         self.still.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// By which slots are ordered in a period.
+    /// The sort key that orders slots in a period.
     fn key(&self, period: u64, slot: usize) -> u64 {
         // The finalizer of splitmix64 (Steele, Lea and Flood, 2014).
         let odd = 0x9e37_79b9_7f4a_7c15_u64;
@@ -88,7 +89,7 @@ impl Schedule {
 }
 
 impl PeriodSlot {
-    /// When the first common period after `now_ns` begins, and its fraction of a nanosecond.
+    /// The start of the first common period after `now_ns`, and its fraction of a nanosecond.
     pub fn first_period(&self, now_ns: u64, period_ns: f64) -> (u64, f64) {
         let passed_ns = now_ns.saturating_sub(self.schedule.origin_ns) as f64;
         let begins_ns = (passed_ns / period_ns).ceil() * period_ns;
@@ -98,13 +99,15 @@ impl PeriodSlot {
         )
     }
 
-    /// Where our part of the period that begins at `begins_ns` begins, and how long it is, in nanoseconds.
+    /// The start and the length of our part of the period that begins at `begins_ns`, in nanoseconds.
     pub fn part(&self, begins_ns: u64, period_ns: f64) -> (u64, u64) {
         let schedule = &*self.schedule;
         let passed_ns = begins_ns.saturating_sub(schedule.origin_ns) as f64;
+        // Rounded, not truncated, as `begins_ns` has lost its fraction.
         let period = (passed_ns / period_ns).round() as u64;
         let count = schedule.count.load(Ordering::Relaxed).max(1);
         let key_of = |slot| (schedule.key(period, slot), slot);
+        // Every recording computes the same order, so they need no communication.
         let own = key_of(self.number);
         let before = (0..count).filter(|&slot| key_of(slot) < own).count();
         let length_ns = period_ns / count as f64;
@@ -113,7 +116,7 @@ impl PeriodSlot {
 }
 
 impl Turn {
-    /// Waits until no other guest stands still.
+    /// Waits until no other guest is paused.
     pub fn take(slot: Arc<PeriodSlot>) -> Turn {
         let schedule = &slot.schedule;
         let mut still = schedule.still();
@@ -134,7 +137,7 @@ impl Drop for Turn {
         let schedule = &self.0.schedule;
         let mut still = schedule.still();
         still.is_taken = false;
-        // A call to the kernel, which most samples don't need.
+        // Notifying is a system call, which most samples don't need.
         if still.waiting > 0 {
             schedule.runs_again.notify_one();
         }
@@ -184,7 +187,7 @@ mod tests {
             assert!(end_ns as f64 <= PERIOD_NS);
             begins_ns += PERIOD_NS as u64;
         }
-        // 100 times each; a standard deviation is 10.
+        // Each is expected 100 times, with a standard deviation of 10.
         assert!(
             firsts.iter().all(|times| (50..150).contains(times)),
             "{firsts:?}"

@@ -1,4 +1,4 @@
-//! What the sampler sends to the encoder: samples in [`Slot`]s, rare events in [`Note`]s.
+//! The items that the sampler sends to the encoder: samples in [`Slot`]s, rare events in [`Note`]s.
 //!
 //! Both are allocated once, with all the memory that they will need.
 
@@ -8,33 +8,33 @@ use uprof::{Details, Frame, RawStack, Registers, Sample, State, Stop, Task, Wait
 
 /// Most bytes of a path or name in a [`Note`]: `PATH_MAX`.
 pub const MAX_TEXT_BYTES: usize = 4096;
-/// Bytes of usual ones. Longer ones make a note grow, while nobody stands still: the kernel reports them of processes.
-/// A guest's code fits.
+/// Bytes reserved for the text of a note. A longer text makes the note grow. That does no harm: the kernel reports long
+/// ones only of processes, which nobody pauses meanwhile. A piece of a guest's code fits.
 const TEXT_BYTES: usize = 256;
 
 /// One sample with room for its chain and stack.
 #[derive(Debug)]
 pub struct Slot {
-    /// When, on the monotonic clock.
+    /// Time on the monotonic clock.
     pub time_ns: u64,
-    /// Of which vCPU or thread.
+    /// The vCPU or thread.
     pub task: Task,
-    /// What that was doing.
+    /// State of the vCPU or thread.
     pub state: State,
     /// Why the chain ends.
     pub stop: Stop,
-    /// Numbers beside its stack.
+    /// Measurements beside the stack.
     pub details: Details,
-    /// Registers; none where the mask is empty.
+    /// Registers; none if the mask is empty.
     pub registers: Registers,
-    /// For how long the task was off the processor; `None` for a sample.
+    /// How long the task was off the processor; `None` for a sample.
     pub wait: Option<Wait>,
     /// Whether the stack bytes are part of the sample, or were only needed for the walk.
     pub keep_stack: bool,
     chain: Vec<Frame>,
     stack_address: u64,
     stack: Vec<u8>,
-    /// How many of the bytes are of a second stack, and its address.
+    /// Number of bytes that belong to a second stack, and its address.
     beyond: (usize, u64),
 }
 
@@ -81,7 +81,7 @@ impl Slot {
         room
     }
 
-    /// Puts a frame between the innermost one and the others; returns whether there was room.
+    /// Inserts a frame between the innermost one and the others; returns whether there was room.
     pub fn insert_caller(&mut self, frame: Frame) -> bool {
         let room =
             self.chain.len() < self.chain.capacity().min(MAX_FRAMES) && !self.chain.is_empty();
@@ -91,7 +91,7 @@ impl Slot {
         room
     }
 
-    /// Leaves only the innermost `count` frames.
+    /// Keeps only the innermost `count` frames.
     pub fn keep_frames(&mut self, count: usize) {
         self.chain.truncate(count);
     }
@@ -110,7 +110,7 @@ impl Slot {
         self.beyond = (0, 0);
     }
 
-    /// Adds bytes of a second stack, as many as there is room for. They are only for a walk.
+    /// Adds bytes of a second stack, as many as there is room for. They only serve a walk.
     pub fn add_beyond(&mut self, beyond: RawStack<'_>) {
         let room = self.stack.capacity() - self.stack.len();
         let kept = beyond.bytes.len().min(room);
@@ -153,16 +153,16 @@ impl Slot {
 /// A rare event from the sampler.
 #[derive(Debug)]
 pub struct Note {
-    /// When, on the monotonic clock.
+    /// Time on the monotonic clock.
     pub time_ns: u64,
-    /// Of which vCPU or thread.
+    /// The vCPU or thread.
     pub task: Task,
     /// What happened.
     pub kind: NoteKind,
     text: Vec<u8>,
 }
 
-/// What happened.
+/// The event of a note.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoteKind {
     /// The task appeared or got a new name, which is the text.
@@ -177,17 +177,17 @@ pub enum NoteKind {
         length: u64,
         /// Offset in the file.
         file_offset: u64,
-        /// Which file; `None` for anonymous memory.
+        /// The mapped file; `None` for anonymous memory.
         file: Option<MappedFile>,
     },
-    /// A guest with so many vCPUs is gone, and may come back as another address space.
+    /// A guest with this number of vCPUs is gone. It may come back as another address space.
     LifeEnded {
-        /// How many.
+        /// Number of vCPUs.
         vcpus: u32,
     },
-    /// A guest with so many vCPUs came back; the text is its new name.
+    /// A guest with this number of vCPUs came back; the text is its new name.
     LifeBegan {
-        /// How many.
+        /// Number of vCPUs.
         vcpus: u32,
     },
     /// The text is code of the guest, from this address on.
@@ -200,15 +200,15 @@ pub enum NoteKind {
     Lost {
         /// Why.
         reason: LossReason,
-        /// How many.
+        /// Number of samples.
         count: u64,
-        /// Since when.
+        /// Time of the first one.
         first_ns: u64,
     },
 }
 
 impl Note {
-    /// A note with room for a text.
+    /// A note with reserved room for a text.
     pub fn new() -> Self {
         Note {
             time_ns: 0,
@@ -228,12 +228,12 @@ impl Note {
             .extend_from_slice(&text[..text.len().min(MAX_TEXT_BYTES)]);
     }
 
-    /// The text, as it is.
+    /// The raw bytes of the text.
     pub fn bytes(&self) -> &[u8] {
         &self.text
     }
 
-    /// The text, made readable.
+    /// The text, with invalid UTF-8 replaced.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.text).into_owned()
     }

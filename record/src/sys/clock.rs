@@ -16,7 +16,7 @@ pub fn realtime_ns() -> i64 {
     i64::try_from(read(libc::CLOCK_REALTIME)).unwrap_or(i64::MAX)
 }
 
-/// Time since boot, including suspend (`CLOCK_BOOTTIME`), in nanoseconds.
+/// Time since the machine's boot, including suspend (`CLOCK_BOOTTIME`), in nanoseconds.
 pub fn boot_ns() -> u64 {
     read(libc::CLOCK_BOOTTIME)
 }
@@ -26,7 +26,7 @@ pub fn boot_ns() -> u64 {
 pub fn processor_time_ns(pid: i32) -> Option<u64> {
     /// `CPUCLOCK_SCHED` of `linux/posix-timers.h`, of the whole process.
     const SCHEDULED: libc::clockid_t = 2;
-    // The same as clock_getcpuclockid(3) gives.
+    // The id that clock_getcpuclockid(3) returns.
     try_read(!pid << 3 | SCHEDULED)
 }
 
@@ -46,18 +46,18 @@ fn read(clock: libc::clockid_t) -> u64 {
     time_ns.unwrap_or(0)
 }
 
-/// Sets the smallest timer slack for this thread's sleeps, which by default may last 50 us longer. Has no effect
+/// Sets the smallest timer slack for this thread's sleeps. With the default, each may last 50 us longer. Has no effect
 /// where that is forbidden.
 pub fn sleep_exactly() {
     let _ = nix::sys::prctl::set_timerslack(1);
 }
 
-/// The shortest slice that the scheduler gives.
+/// The shortest slice that the scheduler grants, in nanoseconds.
 const SHORTEST_SLICE_NS: u64 = 100_000;
 
-/// Makes the scheduler run this thread soon after it wakes on a busy processor: with the shortest slice, it may
-/// preempt others within theirs. This needs no privilege and gives no more processor time. Linux before 6.12 ignores
-/// it; a policy other than the default is left alone.
+/// Makes the scheduler run this thread soon after it wakes on a busy processor: with the shortest slice, it may preempt
+/// other threads within theirs. This needs no privilege and gives no more processor time. Linux before 6.12 ignores it.
+/// A policy other than the default is left alone.
 ///
 /// `sched_setattr(2)`; `PREEMPT_SHORT` in `kernel/sched/features.h`.
 pub fn start_promptly() {
@@ -71,8 +71,8 @@ pub fn start_promptly() {
     set(&attributes);
 }
 
-/// Makes this thread wait for whoever runs when it wakes, rather than take their processor in the middle of what they
-/// do. This costs no processor time. `SCHED_BATCH` in sched(7); a policy other than the default is left alone.
+/// Makes this thread wait for the running thread when it wakes, rather than preempt it. This costs no processor time.
+/// `SCHED_BATCH` in sched(7); a policy other than the default is left alone.
 pub fn start_late() {
     let Some(mut attributes) = attributes() else {
         return;
@@ -88,7 +88,7 @@ fn set(attributes: &libc::sched_attr) {
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const *attributes, 0) };
 }
 
-/// How this thread is scheduled; `None` where that is forbidden.
+/// The scheduling attributes of this thread; `None` where reading them is forbidden.
 fn attributes() -> Option<libc::sched_attr> {
     let bytes = size_of::<libc::sched_attr>();
     let mut attributes = MaybeUninit::<libc::sched_attr>::zeroed();
@@ -125,7 +125,7 @@ pub fn sleep_until(deadline_ns: u64) {
 pub mod simulated {
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    /// 0 while time is real.
+    /// The simulated time; 0 while the real clock is used.
     static NOW_NS: AtomicU64 = AtomicU64::new(0);
 
     /// Stops the monotonic clock of this process at `now_ns`.
@@ -142,7 +142,7 @@ pub mod simulated {
         Some(NOW_NS.load(Ordering::Relaxed)).filter(|&now_ns| now_ns > 0)
     }
 
-    /// Advances the clock to `deadline_ns`; `false` while time is real.
+    /// Advances the clock to `deadline_ns`; `false` while the real clock is used.
     pub(super) fn sleep_until(deadline_ns: u64) -> bool {
         now_ns().is_some() && NOW_NS.fetch_max(deadline_ns, Ordering::Relaxed) > 0
     }
@@ -175,7 +175,7 @@ mod tests {
         if policy == libc::SCHED_OTHER as u32 {
             assert_eq!((late.0, late.1), (libc::SCHED_BATCH as u32, nice));
         }
-        // Before Linux 6.12 there is none to be seen.
+        // Linux before 6.12 doesn't show a slice.
         if slice_ns == 0 {
             println!("skipped: this kernel gives no slices");
         } else if policy == libc::SCHED_OTHER as u32 {

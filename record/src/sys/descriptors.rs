@@ -5,7 +5,7 @@ use nix::errno::Errno;
 /// Raises the limit as far as possible without privileges.
 ///
 /// # Errors
-/// What `getrlimit` or `setrlimit` return.
+/// The error of `getrlimit` or `setrlimit`.
 pub fn raise_limit() -> Result<(), Errno> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,

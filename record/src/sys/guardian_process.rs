@@ -22,17 +22,17 @@ pub const SHARED_WORDS: usize = 8;
 /// Bytes of the page.
 pub const PAGE_BYTES: usize = 4096;
 
-// SAFETY: the page is only ever used as atomics, which any thread may touch.
+// SAFETY: the page is only ever used as atomics, which any thread may access.
 unsafe impl Send for SharedWords {}
 // SAFETY: as for Send.
 unsafe impl Sync for SharedWords {}
 
 impl SharedWords {
-    /// A page that is shared with children forked later: zeros, or the first of `file`, which must have
-    /// one and keep it.
+    /// A page that is shared with children forked later. It holds zeros, or the first page of `file`, which must be at
+    /// least as long and stay so.
     ///
     /// # Errors
-    /// What `mmap` returns.
+    /// The error of `mmap`.
     pub fn new(file: Option<&File>) -> nix::Result<Self> {
         let (flags, descriptor) = match file {
             Some(file) => (libc::MAP_SHARED, file.as_raw_fd()),
@@ -51,7 +51,7 @@ impl SharedWords {
     /// Atomic `index`.
     ///
     /// # Panics
-    /// If `index` is not below [`SHARED_WORDS`], which would be a bug.
+    /// If `index` is not below [`SHARED_WORDS`]. That is a bug of the caller.
     pub fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < SHARED_WORDS);
         // SAFETY: index is inside the page.
@@ -74,11 +74,11 @@ impl Drop for SharedWords {
 pub struct ChildProcess {
     pid: Pid,
     lifeline: Option<OwnedFd>,
-    /// Set once it can't do its work any more.
+    /// Set once the child can't do its work any more.
     absence: OnceLock<Absence>,
 }
 
-/// Why a child does nothing.
+/// The reason why a child does nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Absence {
     /// It ended by itself.
@@ -90,15 +90,15 @@ pub enum Absence {
 }
 
 impl ChildProcess {
-    /// Forks. The child keeps its standard streams off the parent's (so that a pipe that the parent
-    /// writes to ends with the parent), ignores the signals that a terminal sends to a group, and runs
-    /// `body` with the read end of the lifeline; it becomes readable when the parent is gone or has
-    /// dropped this value. Of the parent's other descriptors the child keeps those of `kept`.
+    /// Forks. The child detaches its standard streams from the parent's, so that a pipe that the parent writes to ends
+    /// with the parent. It ignores the signals that a terminal sends to a group, and runs `body` with the read end of
+    /// the lifeline. That end becomes readable when the parent is gone or has dropped this value. Of the parent's other
+    /// descriptors the child keeps those of `kept`.
     ///
     /// # Errors
-    /// What `pipe2` or `fork` returns.
+    /// The error of `pipe2` or `fork`.
     ///
-    /// Must be called while the process has one thread: the child runs ordinary code.
+    /// Must be called while the process has one thread, since the child runs ordinary code.
     pub fn start(kept: &[RawFd], body: impl FnOnce(RawFd)) -> nix::Result<Self> {
         let mut ends = [0; 2];
         // SAFETY: ends has room for the two descriptors.
@@ -109,8 +109,8 @@ impl ChildProcess {
         let listen = unsafe { OwnedFd::from_raw_fd(ends[0]) };
         // SAFETY: likewise.
         let lifeline = unsafe { OwnedFd::from_raw_fd(ends[1]) };
-        // SAFETY: the child goes on with copies of all memory. Of a lock that another thread held it would wait for
-        // ever, which harms nothing else: that is why one thread is asked for.
+        // SAFETY: the child continues with copies of all memory. It would wait forever for a lock that another thread
+        // held, which harms nothing else; that is why the process must have one thread.
         let pid = unsafe { libc::fork() };
         if pid < 0 {
             return Err(Errno::last());
@@ -136,7 +136,7 @@ impl ChildProcess {
         self.pid
     }
 
-    /// Why the child can't do its work; `None` as long as it can. One call to the kernel, which doesn't wait.
+    /// Why the child can't do its work; `None` while it can. One system call, which doesn't wait.
     pub fn absence(&self) -> Option<Absence> {
         if let Some(known) = self.absence.get() {
             return Some(*known);
@@ -145,7 +145,7 @@ impl ChildProcess {
         let seen = match waitpid(self.pid, Some(flags)) {
             Ok(WaitStatus::Stopped(_, signal)) => Absence::Stopped(signal),
             Ok(WaitStatus::Signaled(_, signal, _)) => Absence::Killed(signal),
-            // Another thread may have seen it first.
+            // Another thread may have reaped it first.
             Ok(WaitStatus::Exited(..)) | Err(Errno::ECHILD) => Absence::Ended,
             _ => return None,
         };
@@ -154,7 +154,7 @@ impl ChildProcess {
 }
 
 impl Drop for ChildProcess {
-    /// Closes the lifeline and waits for the child to end. One that is stopped is continued, since it would never end.
+    /// Closes the lifeline and waits for the child to end. A stopped child is continued, since it would never end.
     fn drop(&mut self) {
         self.lifeline = None;
         if matches!(self.absence(), Some(Absence::Ended | Absence::Killed(_))) {
@@ -173,8 +173,8 @@ impl Drop for ChildProcess {
     }
 }
 
-/// Detaches the child: its own session, no signals from the terminal, and none of the parent's descriptors but the
-/// lifeline and `kept`, so that it doesn't hold the output open.
+/// Detaches the child: it gets its own session and no signals from the terminal. It keeps none of the parent's
+/// descriptors but the lifeline and `kept`, so that it doesn't hold the output open.
 fn settle_child(kept: &[RawFd], lifeline: RawFd) {
     // SAFETY: no argument; fails harmlessly.
     unsafe { libc::setsid() };
@@ -209,22 +209,22 @@ fn settle_child(kept: &[RawFd], lifeline: RawFd) {
     for spare in spared.into_iter().map(Some).chain([None]) {
         let last = spare.map_or(u32::MAX, |spare| spare - 1);
         if first <= last {
-            // SAFETY: these are the parent's descriptors, whose owners this child neither uses nor drops: it ends by
-            // _exit. A kernel before 5.9 refuses, which does no harm.
+            // SAFETY: these are the parent's descriptors. This child neither uses nor drops their owners, as it ends
+            // by _exit. A kernel before 5.9 refuses the call, which does no harm.
             unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
         }
         first = spare.map_or(u32::MAX, |spare| spare + 1);
     }
 }
 
-/// Locks `file` for this process and the children that keep it open, until the last of them has ended; returns
-/// `false` if another process has locked it.
+/// Locks `file` for this process and the children that keep it open, until the last of them has ended. Returns `false`
+/// if another process has locked it.
 pub fn hold(file: &File) -> bool {
     // SAFETY: a descriptor that is open as long as `file`.
     unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
 }
 
-/// Waits until `lifeline` is at its end (true) or `timeout_ms` have passed (false).
+/// Waits until `lifeline` ends (true) or `timeout_ms` have passed (false).
 pub fn wait_for_end(lifeline: RawFd, timeout_ms: i32) -> bool {
     let mut poll = libc::pollfd {
         fd: lifeline,

@@ -1,7 +1,7 @@
-//! Opens files at paths that someone else controls, who may replace them by a pipe, a device or a link at any time.
+//! Opens files at paths that someone else controls and may replace at any time by a pipe, a device or a link.
 //!
-//! Input: a folder and a path. Output: a regular file, opened without blocking, or an error. Nothing but a regular
-//! file is ever opened: opening a device may have an effect.
+//! Input: a folder and a path. Output: a regular file, opened without blocking, or an error. Other files are never
+//! opened, since opening a device may have an effect.
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2};
@@ -12,15 +12,15 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Flags for a descriptor of a place in a file system that doesn't open the file.
+/// Flags for a descriptor that identifies a file without opening it.
 fn mark() -> OFlag {
     OFlag::O_PATH | OFlag::O_CLOEXEC
 }
 
-/// The folder at `path`, below which files can be opened.
+/// Opens the folder at `path`, so that files below it can be opened.
 ///
 /// # Errors
-/// What the system returns.
+/// The system's error.
 pub fn folder(path: &Path) -> io::Result<OwnedFd> {
     Ok(nix::fcntl::open(
         path,
@@ -29,11 +29,11 @@ pub fn folder(path: &Path) -> io::Result<OwnedFd> {
     )?)
 }
 
-/// The regular file at the absolute `path` below `root`. The kernel reports paths without links: a link on the way
-/// was made later, and is not followed.
+/// Opens the regular file at the absolute `path` below `root`. The kernel reports paths without links, so a link on the
+/// way was made later, and is not followed.
 ///
 /// # Errors
-/// What the system returns; a message if it is not a regular file.
+/// The system's error, or a message if it is not a regular file.
 pub fn below(root: impl AsFd, path: &str) -> io::Result<File> {
     let inside = path.trim_start_matches('/');
     let resolve = ResolveFlag::RESOLVE_IN_ROOT
@@ -51,8 +51,8 @@ pub fn below(root: impl AsFd, path: &str) -> io::Result<File> {
     regular(found)
 }
 
-/// As [`below`], for a path by convention rather than from the kernel: folders on the way may be links, which don't
-/// lead out of `root`; the file may not.
+/// As [`below`], for a path by convention rather than from the kernel: folders on the way may be links that stay below
+/// `root`, but the file itself may not be a link.
 ///
 /// # Errors
 /// As for [`below`].
@@ -64,7 +64,7 @@ pub fn named(root: impl AsFd, path: &str) -> io::Result<File> {
     regular(openat2(root.as_fd(), inside, how)?)
 }
 
-/// The file behind a link in `/proc/PID`, whatever its path is now.
+/// Opens the file behind a link in `/proc/PID`, whatever its path is now.
 ///
 /// # Errors
 /// As for [`below`].
@@ -72,7 +72,7 @@ pub fn by_link(link: &str) -> io::Result<File> {
     at(Path::new(link))
 }
 
-/// The regular file at `path`, following links: a path from the user, a monitor or a toolstack.
+/// Opens the regular file at `path`, and follows links: a path from the user, a monitor or a toolstack.
 ///
 /// # Errors
 /// As for [`below`].
@@ -85,7 +85,7 @@ fn regular(mark: OwnedFd) -> io::Result<File> {
     if !mark.metadata()?.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
-    // The same file by its descriptor, so that it can't be replaced in between.
+    // The file is opened by its descriptor, so that it can't be replaced in between.
     OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
@@ -123,7 +123,7 @@ mod tests {
         ] {
             assert_eq!(named(&root, path).is_ok(), opens, "{path}");
         }
-        // What lies above the root can't be named.
+        // A path can't lead above the root.
         assert!(below(&root, "/../../../../../../file").is_ok());
         for (name, opens) in [
             ("file", true),

@@ -1,4 +1,4 @@
-//! `perf_event_open`: what an event asks for, and the event.
+//! `perf_event_open`: the settings of an event, and the event.
 //!
 //! Source: `include/uapi/linux/perf_event.h`, perf_event_open(2).
 
@@ -6,18 +6,18 @@ use nix::errno::Errno;
 use perf_event_open_sys::{bindings as abi, ioctls, perf_event_open};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// What makes the kernel take a sample.
+/// The event that makes the kernel take a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trigger {
     /// The processor's cycle counter.
     Cycles,
     /// A timer that runs while the thread does.
     CpuClock,
-    /// Each time the thread leaves its processor. Switches out and in are also recorded.
+    /// Each time the thread is switched out. Switches out and in are also recorded.
     Switches,
 }
 
-/// What an event watches.
+/// The scope of an event.
 #[derive(Debug, Clone, Copy)]
 pub enum Watched<'a> {
     /// A thread, and those that it starts later.
@@ -28,24 +28,24 @@ pub enum Watched<'a> {
     Cgroup(BorrowedFd<'a>),
 }
 
-/// What an event asks for.
+/// Settings of an event.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// What makes the kernel take a sample.
+    /// The event that makes the kernel take a sample.
     pub trigger: Trigger,
     /// Samples a second of running time.
     pub rate_hz: u64,
-    /// Whether samples in the kernel, and kernel frames, are wanted.
+    /// Whether to include samples in the kernel, and kernel frames.
     pub kernel: bool,
     /// User registers, as a mask of the kernel's numbers (`asm/perf_regs.h`).
     pub user_registers: u64,
     /// User stack bytes, a multiple of 8, besides the chain of frame pointers that the kernel follows.
     pub user_stack_bytes: u32,
-    /// Whether fewer will do where the ring buffers would hold too few samples.
+    /// Whether fewer stack bytes will do where the ring buffers would hold too few samples.
     pub fits_stack: bool,
     /// Most frames of a chain.
     pub most_frames: u16,
-    /// Whether the events of a thread begin when it next executes a program.
+    /// Whether the events of a thread begin only when it next executes a program.
     pub enable_on_exec: bool,
 }
 
@@ -87,7 +87,7 @@ impl Settings {
             attributes.sample_type |= abi::PERF_SAMPLE_STACK_USER as u64;
             attributes.sample_stack_user = self.user_stack_bytes;
         }
-        // No watermark: the kernel uses half of the buffer.
+        // 0 selects the kernel's default watermark: half of the buffer.
         attributes.__bindgen_anon_2.wakeup_watermark = 0;
         attributes.set_watermark(1);
         if self.trigger == Trigger::Switches {
@@ -98,8 +98,8 @@ impl Settings {
             attributes.__bindgen_anon_1.sample_freq = self.rate_hz;
             attributes.set_freq(1);
             attributes.set_mmap(1);
-            // Never with build-ids: the kernel then sets the build-id flag in the records of all other events, too,
-            // and a concurrent perf record would misread device and inode as a build-id and crash.
+            // Never with build-ids: the kernel would then set the build-id flag in the records of all other events,
+            // too, and a concurrent perf record would misread device and inode as a build-id and crash.
             attributes.set_mmap2(1);
             attributes.set_comm(1);
             attributes.set_comm_exec(1);
@@ -118,10 +118,10 @@ impl Settings {
 pub struct Event(OwnedFd);
 
 impl Event {
-    /// Opens an event on what is `watched` while it runs on processor `cpu`.
+    /// Opens an event on `watched` while that runs on processor `cpu`.
     ///
     /// # Errors
-    /// What `perf_event_open` returns.
+    /// The error of `perf_event_open`.
     pub fn open(settings: &Settings, watched: Watched<'_>, cpu: i32) -> Result<Self, Errno> {
         let mut attributes = settings.attributes();
         let mut flags = abi::PERF_FLAG_FD_CLOEXEC;
@@ -150,7 +150,7 @@ impl Event {
     /// Redirects this event's records to the ring buffer of `other`, on the same processor.
     ///
     /// # Errors
-    /// What the ioctl returns.
+    /// The error of the ioctl.
     pub fn write_into(&self, other: &Event) -> Result<(), Errno> {
         // SAFETY: SET_OUTPUT takes a descriptor, and both are open.
         let result = unsafe { ioctls::SET_OUTPUT(self.0.as_raw_fd(), other.0.as_raw_fd()) };

@@ -1,4 +1,4 @@
-//! Capabilities of this thread and of threads that it starts later; core files; no new privileges.
+//! Capabilities of this thread and of threads that it starts later, core files, and the ban on new privileges.
 //!
 //! Sources: capabilities(7), capset(2), prctl(2), and linux/capability.h for the numbers.
 
@@ -24,7 +24,7 @@ pub enum Capability {
 
 /// `_LINUX_CAPABILITY_VERSION_3`: 64 bits in two halves.
 const VERSION_3: u32 = 0x2008_0522;
-/// More than there are; the kernel returns EINVAL for the rest.
+/// More than there are; the kernel returns EINVAL for numbers that it doesn't have.
 const NUMBERS: libc::c_ulong = 64;
 
 /// `struct __user_cap_header_struct`.
@@ -45,11 +45,11 @@ struct Half {
 
 const _: () = assert!(size_of::<Header>() == 8 && size_of::<Half>() == 12);
 
-/// Drops for good all capabilities but those of `kept` that this thread has, also for programs that it might execute.
-/// Must be called while there is one thread: others keep theirs.
+/// Drops for good all capabilities of this thread but those in `kept`, also for programs that it might execute. Must be
+/// called while there is one thread, since other threads would keep theirs.
 ///
 /// # Errors
-/// What `capget`, `capset` or `prctl` return.
+/// The error of `capget`, `capset` or `prctl`.
 pub fn keep_only(kept: &[Capability]) -> Result<(), Errno> {
     let mut header = Header {
         version: VERSION_3,
@@ -60,8 +60,8 @@ pub fn keep_only(kept: &[Capability]) -> Result<(), Errno> {
     let got = unsafe { libc::syscall(libc::SYS_capget, &raw mut header, halves.as_mut_ptr()) };
     Errno::result(got)?;
     for number in 0..NUMBERS {
-        // SAFETY: takes a number. Without the right to it, and beyond the last, it fails; programs
-        // that are executed then still gain nothing, by no_new_privs below.
+        // SAFETY: takes a number. It fails without the right to drop, and beyond the last capability. Programs that
+        // are executed then still gain nothing, because of no_new_privs below.
         unsafe { libc::prctl(libc::PR_CAPBSET_DROP, number, 0, 0, 0) };
     }
     let mask = kept
@@ -83,7 +83,7 @@ pub fn keep_only(kept: &[Capability]) -> Result<(), Errno> {
 /// Disables core files of this process.
 ///
 /// # Errors
-/// What `setrlimit` returns.
+/// The error of `setrlimit`.
 pub fn forbid_core_files() -> Result<(), Errno> {
     let none = libc::rlimit {
         rlim_cur: 0,
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn what_is_not_kept_is_gone_for_this_thread_and_its_own() {
-        // In a thread of its own: the others of this test program keep theirs.
+        // In a thread of its own, so that the other threads of this test program keep theirs.
         let thread = std::thread::spawn(|| {
             let before = u64::from_str_radix(&status("CapEff:"), 16).unwrap();
             keep_only(&[Capability::Trace, Capability::KernelAddresses]).unwrap();

@@ -19,7 +19,7 @@ pub struct RingBuffer {
     at: u64,
     /// Write position at the last [`RingBuffer::look`].
     head: u64,
-    /// Buffer for the next record, which may wrap around the end.
+    /// Holds a copy of the next record, which may wrap around the end.
     whole: Vec<u8>,
 }
 
@@ -31,14 +31,14 @@ unsafe impl Send for RingBuffer {}
 struct Header {
     kind: u32,
     misc: u16,
-    /// Of the whole record.
+    /// Length of the whole record.
     bytes: usize,
 }
 
-/// Fields of a record that are read before it is copied.
+/// Fields of a record that are read before the record is copied.
 #[derive(Debug, Clone, Copy)]
 pub struct Next {
-    /// Its type.
+    /// Its type (`PERF_RECORD_*`).
     pub kind: u32,
     /// The process that ran when it was written.
     pub pid: u32,
@@ -62,7 +62,7 @@ impl RingBuffer {
     /// Maps a buffer of `pages` pages, a power of two, for the records of `event`.
     ///
     /// # Errors
-    /// What `mmap` returns, or `EINVAL` for another number.
+    /// The error of `mmap`, or `EINVAL` if `pages` is not a power of two.
     pub fn map(event: &Event, pages: usize) -> Result<Self, Errno> {
         if !pages.is_power_of_two() {
             return Err(Errno::EINVAL);
@@ -96,7 +96,7 @@ impl RingBuffer {
         })
     }
 
-    /// Bytes of records that it holds.
+    /// Capacity in bytes.
     pub fn bytes(&self) -> usize {
         self.data_bytes
     }
@@ -107,10 +107,10 @@ impl RingBuffer {
         self.head = self.counter(head).load(Ordering::Acquire);
     }
 
-    /// The next record, as of the last [`RingBuffer::look`].
+    /// The next record that was there at the last [`RingBuffer::look`].
     pub fn next(&self) -> Option<Next> {
         let header = self.header(self.at)?;
-        // Place of process, thread and time, according to `SAMPLE_TYPE` and `sample_id_all`.
+        // Offset of process, thread and time, according to `SAMPLE_TYPE` and `sample_id_all`.
         let stamp_at = if header.kind == abi::PERF_RECORD_SAMPLE {
             HEADER_BYTES + 8
         } else {
@@ -123,14 +123,14 @@ impl RingBuffer {
         let [ids, time] = [0, 8].map(|at| stamp[at..].first_chunk().copied().unwrap_or_default());
         Some(Next {
             kind: header.kind,
-            // The lower half: process, then thread.
+            // The lower half is the process, the upper half the thread.
             pid: u64::from_le_bytes(ids) as u32,
             time_ns: u64::from_le_bytes(time),
         })
     }
 
-    /// Passes the next record to `each`: its type, its `misc` field and the bytes after the header. Then frees its
-    /// space.
+    /// Passes the next record to `each`: its type, its `misc` field and the bytes after the header. Then frees the
+    /// record's bytes.
     pub fn take(&mut self, mut each: impl FnMut(u32, u16, &[u8])) {
         if let Some(header) = self.header(self.at) {
             let mut whole = std::mem::take(&mut self.whole);
@@ -142,19 +142,19 @@ impl RingBuffer {
         self.skip();
     }
 
-    /// Frees the space of the next record.
+    /// Frees the bytes of the next record without reading it.
     pub fn skip(&mut self) {
         let bytes = self.header(self.at).map_or(0, |header| header.bytes);
         self.at = self.at.wrapping_add(bytes as u64);
         if self.header(self.at).is_none() {
-            // The kernel never writes an invalid header; skip the rest if it does.
+            // The kernel never writes an invalid header. If one is there, skip everything up to the head.
             self.at = self.head;
         }
         let tail = std::mem::offset_of!(abi::perf_event_mmap_page, data_tail);
         self.counter(tail).store(self.at, Ordering::Release);
     }
 
-    /// Passes to `each` the ids of threads started according to records that are still to be drained.
+    /// Passes to `each` the ids of the threads that started, by the fork records that are still to be drained.
     pub fn forked(&mut self, mut each: impl FnMut(i32)) {
         /// Offset of the thread id in a fork record, including the header.
         const TID_AT: u64 = 16;
@@ -170,7 +170,7 @@ impl RingBuffer {
         }
     }
 
-    /// The header of the record at `at`; `None` after the last, or if it is not valid.
+    /// The header of the record at `at`; `None` after the last record, or if the header is not valid.
     fn header(&self, at: u64) -> Option<Header> {
         if self.head.wrapping_sub(at) < HEADER_BYTES as u64 {
             return None;
@@ -195,7 +195,7 @@ impl RingBuffer {
         unsafe { AtomicU64::from_ptr(counter.cast()) }
     }
 
-    /// Copies data from position `at` of the stream of records, around the end if need be.
+    /// Copies data from position `at` of the stream of records, and wraps around the end if necessary.
     fn copy(&self, at: u64, into: &mut [u8]) {
         let start = at as usize & (self.data_bytes - 1);
         let first = into.len().min(self.data_bytes - start);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 /// Signals that end a recording.
 const STOPS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 
-/// Number of the last signal to stop; 0 for none.
+/// Number of the last signal that requested a stop; 0 for none.
 static STOP: AtomicI32 = AtomicI32::new(0);
 
 extern "C" fn stop(signal: libc::c_int) {
@@ -30,13 +30,13 @@ pub fn take_wake() -> bool {
     WAKE.swap(false, Ordering::Relaxed)
 }
 
-/// From now on SIGCHLD only sets what [`take_wake`] returns.
+/// Handles SIGCHLD from now on by only setting the flag that [`take_wake`] returns.
 pub fn listen_to_children() {
     set(Signal::SIGCHLD, SigHandler::Handler(wake));
 }
 
-/// From now on SIGINT, SIGTERM and SIGHUP only set what [`stop_signal`] returns, and the caller has to end the
-/// program soon after. Before, they end the program at once.
+/// Handles SIGINT, SIGTERM and SIGHUP from now on by only setting the value that [`stop_signal`] returns. The caller
+/// has to end the program soon after one came. Before this call, they end the program at once.
 pub fn hold_stops() {
     forget_stop();
     for signal in STOPS {
@@ -44,19 +44,19 @@ pub fn hold_stops() {
     }
 }
 
-/// From now on SIGINT, SIGTERM and SIGHUP end the program again.
+/// Lets SIGINT, SIGTERM and SIGHUP end the program again.
 pub fn release_stops() {
     for signal in STOPS {
         set(signal, SigHandler::SigDfl);
     }
 }
 
-/// Clears a signal to stop that was handled.
+/// Clears a stop signal that was handled.
 pub fn forget_stop() {
     STOP.store(0, Ordering::Relaxed);
 }
 
-/// Calls are not restarted, so that a sleeping sampler notices.
+/// Installs a handler. System calls are not restarted, so that a sleeping sampler notices the signal.
 fn set(signal: Signal, handler: SigHandler) {
     let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
     // SAFETY: our two handlers are async-signal-safe: they store to atomics. The third is the default.
@@ -65,7 +65,7 @@ fn set(signal: Signal, handler: SigHandler) {
     debug_assert!(done.is_ok());
 }
 
-/// Name of the signal to stop, if there was one.
+/// Name of the signal that requested a stop, if one came.
 pub fn stop_signal() -> Option<&'static str> {
     let number = STOP.load(Ordering::Relaxed);
     Signal::try_from(number).ok().map(Signal::as_str)

@@ -1,4 +1,4 @@
-//! Starts a command that waits before it executes, so that no sample is missed.
+//! Starts a command that waits before it executes, so that sampling begins with its first instruction.
 
 use nix::errno::Errno;
 use nix::unistd::{ForkResult, Pid, fork};
@@ -18,7 +18,7 @@ pub struct Waiting {
 /// standard error.
 ///
 /// # Errors
-/// What the system returns, or `EINVAL` for an empty command or an argument with a zero byte.
+/// The system's error, or `EINVAL` for an empty command or an argument with a zero byte.
 pub fn waiting(arguments: &[String], stdout_to_stderr: bool) -> Result<Waiting, Errno> {
     let arguments: Vec<CString> = arguments
         .iter()
@@ -31,9 +31,9 @@ pub fn waiting(arguments: &[String], stdout_to_stderr: bool) -> Result<Waiting, 
         || std::io::pipe().map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)));
     let (mut wait, go) = pipe()?;
     let (failure, mut fail) = pipe()?;
-    // SAFETY: the child calls only close, signal, dup2, read, execvp, write and _exit, on memory that was made before
-    // the fork. That execvp may be called here is no promise of POSIX: musl's and glibc's (from 2.24 on) take what
-    // they need from the stack.
+    // SAFETY: the child calls only close, signal, dup2, read, execvp, write and _exit, on memory that was allocated
+    // before the fork. POSIX doesn't promise that execvp may be called here, but musl's and glibc's (from 2.24 on)
+    // allocate only on the stack.
     match unsafe { fork() }? {
         ForkResult::Parent { child } => Ok(Waiting {
             pid: child,
@@ -55,7 +55,7 @@ pub fn waiting(arguments: &[String], stdout_to_stderr: bool) -> Result<Waiting, 
                 unsafe { libc::execvp(program, pointers.as_ptr()) };
                 let _ = fail.write(&Errno::last_raw().to_le_bytes());
             }
-            // SAFETY: ends the child without running anything of its parent's.
+            // SAFETY: ends the child without running the parent's exit handlers.
             unsafe { libc::_exit(127) }
         }
     }
@@ -70,7 +70,7 @@ impl Waiting {
     /// Makes the child execute its command, and waits until it has.
     ///
     /// # Errors
-    /// Why it could not; the child is gone.
+    /// Says why the command could not be executed; the child is gone.
     pub fn go(self) -> Result<Pid, Errno> {
         let Waiting {
             pid,

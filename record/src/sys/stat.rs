@@ -10,16 +10,16 @@ use std::io::{Read, Write};
 /// Ticks per second of the times in `/proc` (`USER_HZ`), the same on every system.
 const TICKS: u64 = 100;
 
-/// Fields of a process.
+/// Fields of a process's `stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
-    /// A letter: R for running, Z for ended, and so on.
+    /// The state as a letter: R for running, Z for a zombie, and so on.
     pub state: u8,
     /// The parent's process id.
     pub parent: i32,
-    /// Processor time of the children that ended and were waited for, and of theirs.
+    /// Processor time of the descendants that ended and were waited for, in nanoseconds.
     pub ended_children_ns: u64,
-    /// When it started, by the clock since boot that includes suspend.
+    /// Start time in nanoseconds since boot, suspend included.
     pub started_ns: u64,
 }
 
@@ -32,7 +32,7 @@ pub fn of(pid: i32) -> Option<Stat> {
     parse(&text[..read])
 }
 
-/// Whether process `pid` runs: it is not gone and not a zombie.
+/// Whether process `pid` runs: it exists and is not a zombie.
 pub fn is_running(pid: i32) -> bool {
     of(pid).is_some_and(|stat| !matches!(stat.state, b'Z' | b'X'))
 }
@@ -44,19 +44,19 @@ pub fn open_file(path: &[u8]) -> Option<File> {
     opened.ok().map(File::from)
 }
 
-/// The state of a thread or process, by the text of its `stat`.
+/// The state of a thread or process, given the text of its `stat`.
 pub fn state(text: &[u8]) -> Option<u8> {
     behind_name(text)?.first().copied()
 }
 
-/// The fields from the third, the state, on.
+/// The text from the third field, the state, on.
 fn behind_name(text: &[u8]) -> Option<&[u8]> {
-    // The name before it may contain anything, also parentheses.
+    // The name before it may contain any character, even parentheses.
     let name_end = text.iter().rposition(|&byte| byte == b')')?;
     text.get(name_end + 2..)
 }
 
-/// The processor that a thread ran on last, by the text of its `stat`; 512 bytes of it are enough.
+/// The processor that a thread ran on last, given the text of its `stat`; the first 512 bytes are enough.
 pub fn processor(text: &[u8]) -> Option<usize> {
     /// Fields between state, the third, and processor, the 39th.
     const BETWEEN: usize = 36;
@@ -106,7 +106,7 @@ mod tests {
     fn the_processor_of_a_thread_is_told() {
         let cut = b"7 (x) R 1 7 7 0 -1 4194560 1 2 3 4 10 20 150 50 20 0 1 0 1234 9 9";
         assert_eq!((state(cut), processor(cut)), (Some(b'R'), None));
-        // Held to one processor, it is that.
+        // The child is pinned to one processor, so it must have run there.
         let mut child = std::process::Command::new("taskset")
             .args(["-c", "0", "sleep", "10"])
             .spawn()

@@ -1,19 +1,19 @@
-//! What the kernel says of a thread: its state and its processor time. Read without allocating.
+//! The state and the processor time of a thread, as the kernel reports them. Read without allocating.
 
 use super::stat;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// A thread's `stat` and `schedstat`, kept open: another thread that gets its id can't be taken for it.
+/// A thread's `stat` and `schedstat`, kept open, so that another thread that gets its id can't be mistaken for it.
 #[derive(Debug)]
 pub struct ThreadTimes {
     stat: File,
-    /// A kernel may be without.
+    /// `None` if the kernel was built without it.
     schedstat: Option<File>,
 }
 
 impl ThreadTimes {
-    /// Of thread `tid` of process `pid`, if there is one.
+    /// Opens the files of thread `tid` of process `pid`; `None` if there is no such thread.
     pub fn of(pid: i32, tid: i32) -> Option<Self> {
         let open = |name: &str| File::open(format!("/proc/{pid}/task/{tid}/{name}")).ok();
         Some(ThreadTimes {
@@ -31,9 +31,9 @@ impl ThreadTimes {
         Some((state, stat::processor(text)))
     }
 
-    /// The processor time that it has had, in nanoseconds, by the first field of its `schedstat`
-    /// (Documentation/scheduler/sched-stats.rst): as of when it last stopped, or its processor's last tick. `None` if
-    /// the kernel doesn't say.
+    /// The processor time that the thread has had, in nanoseconds, by the first field of its `schedstat`
+    /// (Documentation/scheduler/sched-stats.rst). It is as old as the moment when the thread last stopped, or its
+    /// processor's last tick. `None` if the kernel doesn't report it.
     pub fn processor_time_ns(&self) -> Option<u64> {
         let mut text = [0; 128];
         let read = self.schedstat.as_ref()?.read_at(&mut text, 0).ok()?;

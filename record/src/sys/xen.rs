@@ -1,9 +1,9 @@
-//! Xen as a domain's kernel shows it, without any of Xen's libraries: to dom0 by `/dev/xen/privcmd`, to every domain by
-//! `/dev/xen/gntdev` and `/dev/xen/evtchn` (`shared_pages`, `event_channel`).
+//! Xen through the interfaces of a domain's kernel, without any of Xen's libraries: in dom0 by `/dev/xen/privcmd`, in
+//! every domain by `/dev/xen/gntdev` and `/dev/xen/evtchn` (`shared_pages`, `event_channel`).
 //!
-//! Input: domains and vCPUs by number. Output: answers as safe values, errors with call, errno and subject. All
-//! addresses passed to Xen are made here. Layouts are those of Xen's public headers (xen/include/public/), which
-//! every file names.
+//! Input: domains and vCPUs by number. Output: answers as safe values, and errors with call, errno and subject. All
+//! addresses passed to Xen are built here. Layouts are those of Xen's public headers (xen/include/public/); each file
+//! names its own.
 
 #[cfg_attr(not(target_arch = "aarch64"), allow(dead_code))]
 pub mod context_aarch64;

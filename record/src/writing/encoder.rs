@@ -1,7 +1,7 @@
 //! The encoder thread: takes samples and notes from the ring and writes them.
 //!
-//! It may allocate, wait and fail without an effect on the sampler. A failed output ends the recording; what was
-//! written before stays readable.
+//! It may allocate, wait and fail without an effect on the sampler. A failed output ends the recording; blocks written
+//! before stay readable.
 
 use crate::guest::linux::Linux;
 use crate::guest::vcpu_of;
@@ -27,16 +27,16 @@ use uprof::cold::{
 use uprof::due::is_late;
 use uprof::{Durations, State, Task, Writer};
 
-/// A killed recorder loses at most this much, plus what is in the kernel's buffers: less than a second in all, even
+/// A killed recorder loses at most this much, plus the records in the kernel's buffers: less than a second in all, even
 /// on a busy machine.
 const FLUSH_NS: u64 = 400_000_000;
 /// Longest and shortest sleep when there is nothing to do.
 pub const NAP: Duration = Duration::from_millis(5);
 const SHORTEST_NAP: Duration = Duration::from_micros(100);
-/// Most samples taken in one turn: losses, names and flushes must not wait for a ring that is filled as fast as it is
+/// Most samples taken in one pass. Losses, names and flushes must not wait for a ring that fills as fast as it is
 /// drained.
 const TURN: usize = 1024;
-/// Most address spaces of a guest that are recorded, each of which takes memory and space in the file.
+/// Most address spaces of a guest that are recorded. Each one takes memory, and room in the file.
 const MOST_SPACES: usize = 65_536;
 
 /// How long to sleep for a quarter of the ring's `slots` to fill, at the rate of `gathered` samples since a sleep of
@@ -61,7 +61,7 @@ pub struct Encoder<W: Write> {
     namer: Option<Box<dyn Namer>>,
     held: Vec<HeldImage>,
     counted_ns: Option<u64>,
-    /// Kernels of a Linux guest, as read from its memory: of its first boot, and of later ones.
+    /// Kernels of a Linux guest, as read from its memory: that of its first boot, and those of later ones.
     kernels: Vec<Linux>,
     later_kernels: Option<Receiver<Linux>>,
 }
@@ -79,11 +79,11 @@ pub struct Tally {
     pub lost: Vec<(LossReason, u64)>,
     /// Freeze or sampling time, one entry for each round.
     pub cost: Durations,
-    /// What went wrong with the output.
+    /// The error of the output, if any.
     pub output_error: Option<String>,
-    /// The bytes and samples of the whole blocks before that.
+    /// Bytes and samples of the whole blocks before that error.
     pub sound: (u64, u64),
-    /// Whether that made the encoder stop the sampler.
+    /// Whether that error made the encoder stop the sampler.
     pub stopped_sampler: bool,
     /// Processor time that the kernel counted, where it was read.
     pub counted_ns: Option<u64>,
@@ -133,7 +133,7 @@ impl<W: Write> Encoder<W> {
     /// Writes the start of the recording.
     ///
     /// # Errors
-    /// What the output returns.
+    /// Those of the output.
     pub fn create(
         output: W,
         metadata: &Metadata,
@@ -177,14 +177,14 @@ impl<W: Write> Encoder<W> {
         Ok(encoder)
     }
 
-    /// Sets the guest's Linux kernel, and where those of its later boots come from.
+    /// Sets the guest's Linux kernel, and the channel that delivers those of its later boots.
     pub fn set_linux(&mut self, linux: Linux, later: Receiver<Linux>) {
         self.pending.modules.push(linux.module_event(self.start_ns));
         self.kernels = vec![linux];
         self.later_kernels = Some(later);
     }
 
-    /// Takes a kernel of a later boot. If it is known, its processes are news.
+    /// Takes a kernel of a later boot. If it is understood, its processes are new events.
     #[cold]
     fn add_kernel(&mut self, mut linux: Linux) {
         let Boot {
@@ -259,7 +259,7 @@ impl<W: Write> Encoder<W> {
         }
     }
 
-    /// Writes the end, and returns the size of the file.
+    /// Writes the end record, and returns the size of the file in bytes.
     pub fn finish(&mut self, end: &End, tally: &mut Tally) -> u64 {
         if let Some(writer) = &mut self.writer
             && let Err(error) = writer.flush()
@@ -276,7 +276,7 @@ impl<W: Write> Encoder<W> {
         tally.sound.0
     }
 
-    /// Takes samples and notes from the ring, at most a turn's worth; returns how many.
+    /// Takes samples and notes from the ring, at most `TURN` samples; returns how many of each.
     fn take(&mut self, drain: &mut Drain, tally: &mut Tally) -> (usize, usize) {
         let (mut samples, mut notes) = (0, 0);
         while let Some(kernel) = self
@@ -305,7 +305,7 @@ impl<W: Write> Encoder<W> {
             if let Some(namer) = namer {
                 namer.see(slot.chain());
             }
-            // Whatever the boot, only as much of a stack is kept as of others.
+            // A boot without a known kernel uses the first one, so that its stacks are shortened alike.
             let sample = match kernels.get_mut(of_boot.unwrap_or(0)) {
                 Some(kernel) => kernel.sample(slot),
                 None => slot.sample(),
@@ -383,7 +383,7 @@ impl<W: Write> Encoder<W> {
             }
             NoteKind::Cleared => {
                 self.add_module(module_event(ModuleChange::Cleared));
-                // What is mapped now may be gone before the next regular observation.
+                // A mapping may be gone before the next regular observation.
                 self.observe(time_ns);
             }
             NoteKind::CopiedFrom(space) => {
@@ -435,7 +435,7 @@ impl<W: Write> Encoder<W> {
         }
     }
 
-    /// Adds an event of an address space; the namer may complete it before it is written.
+    /// Adds an event of an address space. The namer may complete it before it is written.
     fn add_module(&mut self, event: ModuleEvent) {
         let unasked = match &mut self.namer {
             Some(namer) => namer.ask(event),
@@ -462,7 +462,7 @@ impl<W: Write> Encoder<W> {
         self.placement.unplaced()
     }
 
-    /// Takes the namer's results; the `last` time it waits for outstanding ones.
+    /// Takes the namer's results; with `last`, waits for outstanding ones.
     fn take_answer(&mut self, last: bool, tally: &mut Tally) {
         let Some(namer) = &mut self.namer else {
             return;
@@ -484,12 +484,12 @@ impl<W: Write> Encoder<W> {
         }
     }
 
-    /// Takes the opened files that were mapped; to be called once, at the end.
+    /// Takes the opened files that were mapped. Must be called once, at the end.
     pub fn take_held(&mut self) -> Vec<HeldImage> {
         std::mem::take(&mut self.held)
     }
 
-    /// Writes what was gathered.
+    /// Writes the gathered records.
     fn flush(&mut self, last: bool) -> io::Result<()> {
         let has_one_space = self.has_one_space();
         let Encoder {
@@ -509,7 +509,7 @@ impl<W: Write> Encoder<W> {
             .write(writer, self.placement.take_code(), monotonic_ns())
     }
 
-    /// Writes no more after an error of the output.
+    /// Stops writing after an error of the output.
     fn give_up(&mut self, error: &io::Error, tally: &mut Tally) {
         tally.output_error.get_or_insert(error.to_string());
         if let Some(writer) = self.writer.take() {

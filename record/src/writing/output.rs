@@ -1,7 +1,7 @@
 //! A file or pipe to write to, in blocking or non-blocking mode.
 //!
-//! A pipe that another program has put into non-blocking mode (ssh and some shells do) fails with "try again" when it
-//! is full, which must not end the recording.
+//! Another program, such as ssh or a shell, may put a pipe into non-blocking mode. A write to it fails with "try again"
+//! when it is full, which must not end the recording.
 
 use crate::sys::signal::stop_signal;
 use nix::errno::Errno;
@@ -54,7 +54,7 @@ impl Write for Output {
     }
 }
 
-/// Waits as a blocking write would; after a signal, for a limited time.
+/// Waits as a blocking write would, but only for a limited time after a signal.
 fn wait_for_room(file: &File) -> io::Result<()> {
     let mut stop_at: Option<Instant> = None;
     loop {
@@ -82,7 +82,7 @@ mod tests {
     fn a_full_pipe_in_non_blocking_mode_is_waited_for() {
         let (near, mut far) = UnixStream::pair().unwrap();
         near.set_nonblocking(true).unwrap();
-        // More than any socket holds, and a reader that takes its time.
+        // More bytes than any socket holds, and a slow reader.
         let bytes: Vec<u8> = (0..4_000_000u32).map(|number| number as u8).collect();
         let reader = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(50));

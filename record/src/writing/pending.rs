@@ -1,7 +1,7 @@
 //! Records that wait for the next block.
 //!
-//! Input: what the notes of the ring, the observer and the namer report. Output: a block's cold records, in the order
-//! in which a reader needs them.
+//! Input: the notes of the ring, and the reports of the observer and the namer. Output: a block's cold records, in the
+//! order in which a reader needs them.
 
 use std::io::{self, Write};
 use uprof::cold::{ClockPair, Code, Loss, ModuleEvent, ProcessTime, SpaceEvent, TaskEvent};
@@ -20,7 +20,8 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Writes all, with `code` of the guest, as a block. Keeps them if that fails: then nothing more is written.
+    /// Writes all records, with `code` of the guest, as a block. If that fails, it keeps them; nothing is written after
+    /// a failure.
     pub fn write<W: Write>(
         &mut self,
         writer: &mut Writer<W>,
@@ -37,7 +38,7 @@ impl Pending {
         for part in &self.parts {
             writer.image_part(part, now_ns)?;
         }
-        // Their memory is kept for the next block.
+        // Only cleared: their memory serves the next block.
         self.tasks.clear();
         self.modules.clear();
         self.spaces.clear();

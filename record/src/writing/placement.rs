@@ -1,7 +1,7 @@
 //! Finds the images that the user gave in the recorded code of a guest, so that they become modules.
 //!
-//! Input: pieces of code, in the order of their times. Output: module events. An image is a module only where the
-//! guest's code is its own, whatever address it states.
+//! Input: pieces of code, in the order of their times. Output: module events. An image becomes a module only where the
+//! guest's code matches its own, whatever address it states.
 
 use crate::elf::Image;
 use std::collections::{BTreeSet, HashSet};
@@ -21,15 +21,15 @@ pub struct Boot {
 pub struct Placement {
     images: Arc<[Image]>,
     pub boot: Boot,
-    /// Code of all boots, how many pieces are of earlier ones, and how many are written.
+    /// Code of all boots, how many pieces belong to earlier ones, and how many are written.
     code: Vec<Code>,
     earlier_code: usize,
     written_code: usize,
-    /// Not found in this boot yet.
+    /// Images not found in this boot yet.
     unplaced: Vec<usize>,
-    /// Images, and address spaces of this boot in which they were found.
+    /// Images, with address spaces of this boot in which they were found.
     placed: HashSet<(usize, u32)>,
-    /// Not found in an earlier boot.
+    /// Images not found in an earlier boot.
     never_placed: Vec<usize>,
 }
 
@@ -57,16 +57,16 @@ impl Placement {
         &self.code[from..]
     }
 
-    /// Adds modules that new code shows.
+    /// Adds the modules that new code shows.
     pub fn place_new(&mut self, modules: &mut Vec<ModuleEvent>) {
-        // Placing reads the images' files, and gives the same result without new code.
+        // Placing reads the images' files, and would give the same result without new code.
         if self.code.len() > self.written_code && !self.unplaced.is_empty() {
             self.place(false, modules);
         }
     }
 
-    /// Adds modules at the end of a boot, when less code suffices. In a guest with one address space an image is in
-    /// all of it, also for readers that don't know spaces.
+    /// Adds modules at the end of a boot, when less code suffices. In a guest with one address space, an image is
+    /// placed in all of it, also for readers that don't know address spaces.
     #[cold]
     pub fn place_last(&mut self, has_one_space: bool, modules: &mut Vec<ModuleEvent>) {
         let spaces = self.place(true, modules);
@@ -82,7 +82,7 @@ impl Placement {
     }
 
     /// Makes modules of the images that the guest's code shows at their stated addresses: kernels in all address
-    /// spaces, others in those that have their code. Returns the address spaces of the code.
+    /// spaces, other images in those that have their code. Returns the address spaces of the code.
     #[cold]
     fn place(&mut self, last: bool, modules: &mut Vec<ModuleEvent>) -> Vec<u32> {
         let boot = self.boot;
@@ -97,7 +97,7 @@ impl Placement {
         self.unplaced.retain(|&number| {
             let image = &self.images[number];
             if image.is_in_upper_half() || roots.is_empty() {
-                // Code of other spaces alone says nothing about it.
+                // Code of other address spaces alone is no evidence for it.
                 let is_there =
                     (!shared.is_empty() || code.is_empty()) && image.is_there(&shared, last);
                 if is_there {
@@ -112,7 +112,7 @@ impl Placement {
                     modules.extend(image.module_events(boot.began_ns, space));
                 }
             }
-            // It may be in further spaces.
+            // It may be in further address spaces.
             true
         });
         roots
@@ -121,7 +121,7 @@ impl Placement {
     /// Begins another boot, in which all images must be found again.
     #[cold]
     pub fn begin(&mut self, boot: Boot, had_one_space: bool, modules: &mut Vec<ModuleEvent>) {
-        // Its first samples may have come before.
+        // The boot's first samples may have come before this call.
         let new = self
             .code
             .partition_point(|code| code.time_ns < boot.began_ns);

@@ -1,15 +1,15 @@
-//! The cold half of a backend. The encoder asks it periodically for changes, and the session at the start and at the
-//! end of sampling, so that processor time is counted for exactly that time.
+//! The cold half of a backend. The encoder asks it periodically for changes. The session asks it at the start and at
+//! the end of sampling, so that processor time is counted for exactly that time.
 
 use crate::source::{Observations, Observer};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use uprof::cold::ProcessTime;
 
-/// An observer, and its results that were not taken yet.
+/// An observer, and those of its results that were not taken yet.
 pub struct SharedObserver(Mutex<Inner>);
 
 struct Inner {
-    /// `None` if there is none, and after its last call.
+    /// `None` if there is no observer, and after its last call.
     observer: Option<Box<dyn Observer>>,
     /// Processor time that was not taken yet.
     marked: Option<Vec<ProcessTime>>,
@@ -24,7 +24,7 @@ impl SharedObserver {
         }))
     }
 
-    /// What changed since the last call.
+    /// Returns the changes since the last call.
     pub fn look(&self, now_ns: u64) -> Observations {
         let mut inner = self.inner();
         let marked = inner.marked.take();

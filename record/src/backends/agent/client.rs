@@ -1,4 +1,4 @@
-//! A conversation with an agent: what is said, and how it begins.
+//! A conversation with an agent: how it begins, and the frames in both directions.
 
 use super::error::AgentError;
 use super::frame::{Decoder, frame};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// How long we wait for a connection, and for the first answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
-/// Room for what could not be sent at once.
+/// Size of the buffer for bytes that could not be sent at once.
 const OUTBOX_BYTES: usize = 256;
 
 /// Our side of a connection.
@@ -24,19 +24,19 @@ pub(super) struct Client {
     broken: Option<LineError>,
 }
 
-/// What came of a look at the stream.
+/// The result of reading the stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum StreamState {
     /// There are new bytes.
     Some,
     /// There are none at the moment.
     Nothing,
-    /// There will be no more, because of this if it was an error.
+    /// The stream has ended; the error, if any, is the reason.
     End(Option<LineError>),
 }
 
 impl Client {
-    /// Attaches; returns what the agent says of its guest.
+    /// Attaches, and returns the agent's description of its guest.
     pub fn attach(line: Box<dyn Line>, name: &str) -> Result<(Client, Hello), AgentError> {
         let mut client = Client {
             name: name.to_owned(),
@@ -58,7 +58,7 @@ impl Client {
                         let nonsense = |what| AgentError::Nonsense(name.to_owned(), what);
                         let version = payload.get(8).copied().unwrap_or(0);
                         let hello = Hello::read(payload).map_err(nonsense);
-                        // One for somebody else may be left on the line.
+                        // A hello for an earlier client may be left on the line.
                         match hello {
                             Ok(hello) if Some(hello.nonce) != nonce => {}
                             Ok(hello) if hello.version != message::VERSION => {
@@ -69,7 +69,7 @@ impl Client {
                             }
                             hello => {
                                 let hello = hello?;
-                                // What came before it was for somebody else.
+                                // Frames before it were meant for an earlier client.
                                 (client.decoder.damaged, client.decoder.garbage_bytes) = (0, 0);
                                 return Ok((client, hello));
                             }
@@ -90,8 +90,8 @@ impl Client {
         Err(AgentError::Silent(client.name, PATIENCE.as_secs()))
     }
 
-    /// Asks the agent to take us for its client. Returns the number by which its answer is known, or `None` where too
-    /// much waits already.
+    /// Asks the agent to accept us as its client. Returns the number that identifies its answer, or `None` if too many
+    /// bytes wait to be sent already.
     pub fn say_attach(&mut self) -> Option<u64> {
         let nonce = fastrand::u64(..);
         let mut payload = [0; 16];
@@ -100,7 +100,7 @@ impl Client {
         self.say(message::ATTACH, &payload).then_some(nonce)
     }
 
-    /// Says something, now or when there is room; false where too much waits already.
+    /// Sends a frame, now or when there is room; false if too many bytes wait already.
     pub fn say(&mut self, kind: u8, payload: &[u8]) -> bool {
         let mut bytes = [0; 64];
         let length = frame(kind, payload, &mut bytes);
@@ -113,7 +113,7 @@ impl Client {
         true
     }
 
-    /// Sends what waits. That nobody takes it any more is told when all was received that came before.
+    /// Sends the waiting bytes. If that fails, the error is reported once everything that came before was received.
     pub fn flush(&mut self) {
         let sent = match self.line.send_some(&self.outbox[..self.waiting]) {
             Ok(sent) => sent,
@@ -126,9 +126,10 @@ impl Client {
         self.waiting -= sent;
     }
 
-    /// Takes in what has come, as much as there is room for.
+    /// Receives as many bytes as there are and as there is room for.
     pub fn receive(&mut self) -> StreamState {
         let room = self.decoder.room();
+        // The buffer is full: its frames must be taken first.
         if room.is_empty() {
             return StreamState::Some;
         }
@@ -138,6 +139,7 @@ impl Client {
                 self.decoder.grow(count);
                 StreamState::Some
             }
+            // A failed write is reported only now that everything received was read.
             Ok(None) => match self.broken.take() {
                 None => StreamState::Nothing,
                 why => StreamState::End(why),
@@ -152,7 +154,7 @@ impl Client {
         result.map_err(|why| AgentError::Broken(self.name.clone(), why.to_string()))
     }
 
-    /// Whether what comes is the agent's protocol at all.
+    /// Checks that the stream is the agent's protocol at all.
     pub fn check(&self) -> Result<(), AgentError> {
         let Decoder {
             damaged,

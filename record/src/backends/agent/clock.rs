@@ -1,16 +1,16 @@
-//! The guest's clock beside ours (docs/agent-protocol.md, section 6.3).
+//! Compares the guest's clock with ours (docs/agent-protocol.md, section 6.3).
 //!
-//! Enters: answers to pings. Leaves: times of our monotonic clock. The frequency that the guest tells is used from one
-//! answer to the next only, so that one that is wrong by some percent puts a sample some milliseconds off.
+//! Input: answers to pings. Output: times of our monotonic clock. The frequency that the guest states is used only
+//! between two answers, so that an error of some percent displaces a sample by some milliseconds.
 
-/// An answer that took so many times as long as the best one is not used.
+/// An answer that took this many times as long as the best one is not used.
 const MOST_TIMES_THE_BEST: u64 = 4;
-/// An answer within so long is always used.
+/// An answer within this time is always used, in nanoseconds.
 const ALWAYS_GOOD_NS: u64 = 200_000;
-/// After so long without a good answer any is used.
+/// After this time without a good answer, any answer is used, in nanoseconds.
 const OLD_NS: u64 = 2_000_000_000;
 
-/// One clock beside the other.
+/// Readings of both clocks at the same moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pair {
     /// Ticks of the guest's clock.
@@ -19,7 +19,7 @@ pub struct Pair {
     pub monotonic_ns: u64,
 }
 
-/// Turns the guest's times into ours.
+/// Converts the guest's times to ours.
 #[derive(Debug, Clone)]
 pub struct GuestClock {
     hz: u64,
@@ -28,7 +28,7 @@ pub struct GuestClock {
 }
 
 impl GuestClock {
-    /// A clock of so many ticks a second, of which nothing is known yet.
+    /// A clock with `hz` ticks a second, without any answer yet.
     pub fn new(hz: u64) -> Self {
         GuestClock {
             hz: hz.max(1),
@@ -42,7 +42,8 @@ impl GuestClock {
         self.hz
     }
 
-    /// A ping was sent at `sent_ns`, the answer came at `came_ns` and says `ticks`. Returns the pair, if it is used.
+    /// Takes the answer to a ping that was sent at `sent_ns`. It came at `came_ns`, when the guest's clock showed
+    /// `ticks`. Returns the pair, if it is used.
     pub fn answer(&mut self, sent_ns: u64, came_ns: u64, ticks: u64) -> Option<Pair> {
         let took_ns = came_ns.checked_sub(sent_ns)?;
         self.best_ns = self.best_ns.min(took_ns);
@@ -61,7 +62,7 @@ impl GuestClock {
         (is_good || is_old).then(|| *self.last.insert(pair))
     }
 
-    /// Our time at the guest's `ticks`; `None` before the first answer, and for times that are none of ours.
+    /// Our time at the guest's `ticks`; `None` before the first answer, and for times outside our clock's range.
     pub fn monotonic_ns(&self, ticks: u64) -> Option<u64> {
         let last = self.last?;
         let since = i128::from(ticks) - i128::from(last.ticks);
@@ -83,7 +84,7 @@ mod tests {
         assert_eq!(clock.monotonic_ns(500), Some(second + 150_000));
         assert_eq!(clock.monotonic_ns(600), Some(second + 250_000));
         assert_eq!(clock.monotonic_ns(400), Some(second + 50_000));
-        // One that was kept waiting says little.
+        // An answer that was delayed is of little use.
         assert_eq!(clock.answer(2 * second, 2 * second + 9_000_000, 0), None);
         assert_eq!(clock.monotonic_ns(500), Some(second + 150_000));
         assert!(

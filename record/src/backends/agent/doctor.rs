@@ -1,6 +1,6 @@
-//! What stands between a guest that carries the agent and a good recording.
+//! Examines whether a guest that carries the agent can be recorded well.
 //!
-//! Enters: a target. Leaves: findings. The guest samples itself for a moment.
+//! Input: a target. Output: findings. The guest samples itself for a moment.
 
 use super::open;
 use crate::elf::GivenImage;
@@ -12,10 +12,10 @@ use crate::source::{Hot, Life, Source, SourceError};
 use crate::sys::clock::monotonic_ns;
 use uprof::{State, Stop};
 
-/// How long the guest samples itself.
+/// How long the guest samples itself, in nanoseconds.
 const LOOK_NS: u64 = 1_000_000_000;
 
-/// Looks at the guest whose agent is at `address`.
+/// Examines the guest whose agent is at `address`.
 pub fn examine(address: &str, elf: Option<&GivenImage>) -> Report {
     let mut report = Report::default();
     let image = say_image(&mut report, elf);
@@ -37,7 +37,7 @@ pub fn examine(address: &str, elf: Option<&GivenImage>) -> Report {
     report
 }
 
-/// Says what the agent told, and what some samples are like; whether their chains of frame pointers are whole.
+/// Reports what the agent states, and checks some samples. Returns whether their chains of frame pointers are whole.
 fn look(report: &mut Report, mut source: Source) -> Result<bool, SourceError> {
     let facts = source.hot.facts();
     let vcpus = facts.target.vcpus;

@@ -1,19 +1,19 @@
-//! Why talking to an agent failed, as a message to a person.
+//! The reason why a conversation with an agent failed, as a message to the user.
 
 use crate::guest::endpoint::{Endpoint, EndpointError};
 use crate::source::SourceError;
 use nix::errno::Errno;
 
-/// Why talking to an agent failed.
+/// The reason why a conversation with an agent failed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum AgentError {
-    /// The target's text.
+    /// The target's text is not an address.
     #[error(
         "`{0}` is no address of an agent: use HOST:PORT, for example agent:10.0.0.7:4711, or the path of a socket, \
          for example agent:/run/guest.agent, or vchan:DOMID/PATH, for example agent:vchan:7/data/uniprof"
     )]
     Address(String),
-    /// The text of a vchan.
+    /// The text is not the address of a vchan.
     #[error(
         "`{0}` is no address of a vchan: use vchan:DOMID/PATH, a domain's number and where its server stands in \
          xenstore below /local/domain/DOMID, for example agent:vchan:7/data/uniprof"
@@ -22,13 +22,13 @@ pub enum AgentError {
     /// Xenstore doesn't answer.
     #[error("{0}")]
     Xenstore(String),
-    /// Xenstore has no such server, or not for us.
+    /// Xenstore has no such server, or doesn't show it to us.
     #[error(
         "there is no {0} for this domain: {1}; does the guest run, and does it serve a vchan at this path for the \
          domain that uniprof runs in?"
     )]
     NoVchan(String, String),
-    /// The event channel can't be had.
+    /// The event channel is unavailable.
     #[error("cannot bind event channel {1} of {0}: {why}; {advice}", why = .2.desc(), advice = advise_channel(*.2))]
     EventChannel(String, u32, Errno),
     /// The pages can't be mapped.
@@ -57,33 +57,33 @@ pub enum AgentError {
     /// It was closed.
     #[error("{0} closed the connection before it said what it is: is there an agent behind it?")]
     Closed(String),
-    /// Bytes that are no frames.
+    /// The bytes are not frames.
     #[error(
         "{0} does not speak the agent's protocol soundly ({1}); is it an agent of uniprof at all, and does \
          nothing else write to the same line?"
     )]
     Garbage(String, String),
-    /// A hello that can't be.
+    /// A hello with impossible values.
     #[error("the agent behind {0} says what can't be: {1}")]
     Nonsense(String, String),
-    /// Another version.
+    /// The agent has another version.
     #[error(
         "the agent behind {0} speaks version {1} of the protocol, and this uniprof version 1; use the agent of this \
          version"
     )]
     Version(String, u16),
-    /// The image is another one.
+    /// The image is not the guest's.
     #[error(
         "{image} is not the image of the guest behind {name}: its build-id is {own}, the guest's is {guest}"
     )]
     OtherImage {
-        /// Whom we asked.
+        /// The agent's name in messages.
         name: String,
         /// The image's path.
         image: String,
         /// Its build-id.
         own: String,
-        /// What the guest says.
+        /// The guest's build-id.
         guest: String,
     },
     /// What is wrong with an image.

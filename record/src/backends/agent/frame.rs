@@ -1,16 +1,16 @@
-//! Frames among bytes that may be anything (docs/agent-protocol.md, section 2).
+//! Finds frames in a stream of arbitrary bytes (docs/agent-protocol.md, section 2).
 //!
-//! Enters: bytes of a stranger. Leaves: frames with a right checksum. Must not allocate once it is made, and gives up
-//! where too much is no frame.
+//! Input: untrusted bytes. Output: frames with a correct checksum. Must not allocate after it was made, and gives up if
+//! too many bytes are not frames.
 
 /// Bytes before a payload.
 const HEADER_BYTES: usize = 12;
 /// Longest payload.
 pub const MOST_PAYLOAD_BYTES: usize = 32768;
-/// What is taken from the stream before it is looked at.
+/// Bytes taken from the stream before they are decoded.
 const BUFFER_BYTES: usize = 4 * (HEADER_BYTES + MOST_PAYLOAD_BYTES);
-/// Frames with a wrong checksum before we give up: each costs as much to look at as a sound one, and begins anew at the
-/// byte behind its first.
+/// Frames with a wrong checksum before we give up. Each costs as much as a sound one, and decoding then starts again at
+/// the byte after its first.
 pub const MOST_DAMAGED: u64 = 1000;
 /// Bytes between frames before we give up.
 pub const MOST_GARBAGE_BYTES: u64 = 1 << 20;
@@ -40,7 +40,7 @@ fn checksum(parts: [&[u8]; 2]) -> u32 {
     })
 }
 
-/// Writes a frame into `into`, which has room for it; returns how long it is.
+/// Writes a frame into `into`, which has room for it; returns its length in bytes.
 pub fn frame(kind: u8, payload: &[u8], into: &mut [u8]) -> usize {
     let (header, rest) = into.split_at_mut(HEADER_BYTES);
     header.copy_from_slice(&[b'u', b'A', kind, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
@@ -51,7 +51,7 @@ pub fn frame(kind: u8, payload: &[u8], into: &mut [u8]) -> usize {
     HEADER_BYTES + payload.len()
 }
 
-/// The number of `N` bytes at `at`.
+/// The little-endian number of `N` bytes at `at`.
 pub(super) fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
     let bytes = bytes.get(at..at.checked_add(N)?)?.iter();
     Some(
@@ -73,7 +73,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// With all the memory that it will need.
+    /// Allocates all the memory that it will need.
     pub fn new() -> Self {
         Decoder {
             bytes: vec![0; BUFFER_BYTES].into(),
@@ -84,7 +84,7 @@ impl Decoder {
         }
     }
 
-    /// Where the next bytes go; never empty once all frames were taken.
+    /// The buffer for the next bytes; never empty once all frames were taken.
     pub fn room(&mut self) -> &mut [u8] {
         self.bytes.copy_within(self.from..self.to, 0);
         self.to -= self.from;
@@ -92,12 +92,12 @@ impl Decoder {
         &mut self.bytes[self.to..]
     }
 
-    /// So many came.
+    /// Adds `count` bytes that were received into the room.
     pub fn grow(&mut self, count: usize) {
         self.to = (self.to + count).min(self.bytes.len());
     }
 
-    /// Kind and payload of the next frame that is there as a whole.
+    /// Kind and payload of the next frame that is complete.
     pub fn next_frame(&mut self) -> Option<(u8, &[u8])> {
         loop {
             let here = &self.bytes[self.from..self.to];
@@ -135,7 +135,7 @@ impl Decoder {
         self.garbage_bytes += 1;
     }
 
-    /// Whether so much is no frame that whoever sends it is no agent.
+    /// Whether so many bytes are not frames that the sender can't be an agent.
     pub fn gives_up(&self) -> bool {
         self.damaged > MOST_DAMAGED || self.garbage_bytes > MOST_GARBAGE_BYTES
     }

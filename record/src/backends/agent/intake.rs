@@ -1,7 +1,7 @@
-//! Frames that say what was sampled become samples of the recording.
+//! Converts an agent's frames to samples of the recording.
 //!
-//! Enters: payloads of an agent, which may lie. Leaves: slots and losses. What can't be is left out, counted by what is
-//! wrong with it, and told as samples that could not be read. Must not allocate once it is made.
+//! Input: payloads of an agent, which may lie. Output: slots and losses. Impossible samples are left out, counted by
+//! their defect, and reported as samples that could not be read. Must not allocate after it was made.
 
 use super::clock::GuestClock;
 use super::message::{Hello, SampleRecord, pair};
@@ -10,30 +10,30 @@ use uprof::cold::LossReason;
 use uprof::cpu::{SpecialRegisters, aarch64};
 use uprof::{Arch, Frame, State, Stop, Task};
 
-/// A time may be so far from what can be: clocks are compared over a wire.
+/// Tolerance of a sample's time in nanoseconds, since clocks are compared over a wire.
 const SLACK_NS: u64 = 1_000_000_000;
-/// Samples of a vCPU beyond what the rate allows: those that wait in the guest.
+/// Samples of a vCPU that may exceed the rate, as samples may wait in the guest.
 const SLACK_SAMPLES: u64 = 64;
 
-/// What is wrong with samples that are left out, and how many there were.
+/// Numbers of samples that were left out, by their defect.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Counts {
-    /// Of a vCPU that the guest doesn't have.
+    /// The guest doesn't have the vCPU.
     pub no_vcpu: u64,
-    /// Earlier than the vCPU's sample before.
+    /// The time is before the vCPU's previous sample.
     pub backwards: u64,
-    /// Before the recording or in the future.
+    /// The time is before the recording or in the future.
     pub impossible: u64,
-    /// Whose lengths don't agree.
+    /// The lengths are inconsistent.
     pub misshapen: u64,
-    /// More than the rate allows.
+    /// There are more samples than the rate allows.
     pub too_many: u64,
-    /// That found no room in the guest.
+    /// The guest had no room for the sample.
     pub lost: u64,
 }
 
 impl Counts {
-    /// What was counted, by name, for the end of a recording.
+    /// The counts by name, for the end of a recording.
     pub fn totals(&self) -> Vec<(String, u64)> {
         let all = [
             ("samples_of_no_vcpu", self.no_vcpu),
@@ -50,29 +50,29 @@ impl Counts {
     }
 }
 
-/// Which of the counts.
+/// Selects one of the counts.
 type Wrong = fn(&mut Counts) -> &mut u64;
 
-/// Takes samples in.
+/// Receives an agent's samples.
 pub struct Intake {
     arch: Arch,
     cycles_hz: u64,
     /// The guest's clock.
     pub clock: GuestClock,
-    /// Of each vCPU, the time of its last sample.
+    /// Time of the last sample of each vCPU, in ticks.
     last_ticks: Vec<u64>,
     keeps_stack: bool,
     rate_hz: f64,
     start_ns: u64,
-    /// The time of the latest sample.
+    /// Time of the latest sample of all vCPUs.
     latest_ns: u64,
     taken: u64,
-    /// What was left out.
+    /// Numbers of samples that were left out.
     pub counts: Counts,
 }
 
 impl Intake {
-    /// For the guest of `hello`, of whose vCPUs each is sampled so often.
+    /// For the guest of `hello`, whose vCPUs are each sampled at `rate_hz`.
     pub fn new(hello: &Hello, rate_hz: f64, keeps_stack: bool) -> Self {
         Intake {
             arch: if hello.is_aarch64 {
@@ -97,15 +97,15 @@ impl Intake {
         self.arch
     }
 
-    /// Sampling begins.
+    /// Must be called when sampling begins.
     pub fn start(&mut self, now_ns: u64) {
         (self.start_ns, self.latest_ns) = (now_ns, now_ns);
         self.taken = 0;
         self.last_ticks.fill(0);
     }
 
-    /// Sampling begins anew, after the agent took us for gone: what was due since the latest sample, of a timer with so
-    /// many interrupts a second, is lost.
+    /// Must be called when sampling begins again after the agent assumed that we were gone. Samples that were due since
+    /// the latest one are lost; their number depends on `timer_hz`, the interrupts a second of the guest's timer.
     pub fn interrupted(&mut self, now_ns: u64, timer_hz: u32, sink: &mut Sink) {
         let seconds = now_ns.saturating_sub(self.latest_ns) as f64 / 1e9;
         let rate_hz = match timer_hz {
@@ -134,7 +134,7 @@ impl Intake {
         }
     }
 
-    /// A sample that can be and its time, or what to count it as.
+    /// Checks a sample. Returns it with its time, or the count of its defect.
     fn examine<'p>(
         &self,
         payload: &'p [u8],
@@ -208,9 +208,9 @@ impl Intake {
         sink.put(slot);
     }
 
-    /// Takes note of samples that found no room in the guest.
+    /// Counts the samples that found no room in the guest.
     pub fn losses(&mut self, payload: &[u8], now_ns: u64, sink: &mut Sink) {
-        // A count that can't be is none.
+        // A larger count is impossible, so it is ignored.
         const MOST: u64 = 1 << 32;
         if let Some((_, count)) = pair(payload).filter(|(_, count)| *count < MOST) {
             self.counts.lost = self.counts.lost.saturating_add(count);
@@ -218,7 +218,7 @@ impl Intake {
         }
     }
 
-    /// Takes note of a frame that was damaged on its way.
+    /// Counts frames that were damaged on their way.
     pub fn damaged(count: u64, now_ns: u64, sink: &mut Sink) {
         if count > 0 {
             sink.lose(LossReason::ReadFailed, count, now_ns);
@@ -233,7 +233,7 @@ mod tests {
 
     const START_NS: u64 = 10_000_000_000;
 
-    /// A sample with these callers, on a clock of a tick a nanosecond.
+    /// A sample with these callers, on a clock with one tick per nanosecond.
     fn payload(vcpu: u32, ticks: u64, callers: &[u64]) -> Vec<u8> {
         let words = [ticks, 0x1000, 0x8003, 0x8000, 0x77, 500].into_iter();
         let mut bytes = Vec::from(u64::from(vcpu).to_le_bytes());
@@ -356,7 +356,7 @@ mod tests {
             intake.sample(&payload, START_NS + 1_000_000_000, &mut sink);
             while drain.sample(|_| ()).is_some() {}
         }
-        // A second at 100 Hz, a quarter more, and what the guest may have kept.
+        // A second at 100 Hz, a quarter more, and the samples that the guest may have kept.
         assert_eq!(sink.written(), 2 * (125 + SLACK_SAMPLES));
         assert_eq!(intake.counts.too_many, 10_000 - sink.written());
     }

@@ -1,12 +1,12 @@
-//! What carries the bytes to an agent and back: a socket, or a vchan.
+//! The transport of bytes to an agent and back: a socket, or a vchan.
 
 use crate::guest::endpoint::Connection;
 use nix::errno::Errno;
 
-/// Why a line carries nothing any more.
+/// The reason why a line has failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum LineError {
-    /// The system's reason.
+    /// The system's error.
     #[error("{}", .0.desc())]
     System(Errno),
     /// The position in a shared page is impossible.
@@ -17,7 +17,7 @@ pub(super) enum LineError {
         /// Bytes of the ring.
         ring: u32,
     },
-    /// The same of what the other side has read.
+    /// The same for the other side's read position.
     #[error(
         "it says that it has read what was not sent: {waiting} bytes are left in a ring of {ring}"
     )]
@@ -27,7 +27,7 @@ pub(super) enum LineError {
         /// Bytes of the ring.
         ring: u32,
     },
-    /// The domain with this number says that it no longer serves.
+    /// The domain with this number no longer serves.
     #[error("domain {0} has closed its vchan")]
     Closed(u32),
     /// Xenstore no longer has the server.
@@ -35,12 +35,12 @@ pub(super) enum LineError {
     Withdrawn(String),
 }
 
-/// Both ways a stream of bytes that never blocks.
+/// A stream of bytes in both directions that never blocks.
 pub(super) trait Line: Send {
     /// Sends as many of `bytes` as there is room for.
     fn send_some(&mut self, bytes: &[u8]) -> Result<usize, LineError>;
 
-    /// Receives what is there; `None` if there is nothing at the moment, 0 at the end of the stream.
+    /// Receives the bytes that are there; `None` if there are none at the moment, 0 at the end of the stream.
     fn receive_some(&mut self, into: &mut [u8]) -> Result<Option<usize>, LineError>;
 
     /// Waits until there is something to receive, a signal comes or `timeout_ms` passed.

@@ -1,11 +1,11 @@
-//! What frames say (docs/agent-protocol.md, sections 3 to 6).
+//! The contents of frames (docs/agent-protocol.md, sections 3 to 6).
 //!
-//! Enters: a payload of a stranger. Leaves: what it says, as far as it can be.
+//! Input: an untrusted payload. Output: its fields, if they are valid.
 
 use super::frame::number;
 use uprof::is_control_character;
 
-/// The version that we speak.
+/// The protocol version of the recorder.
 pub const VERSION: u16 = 1;
 /// Most vCPUs of a guest.
 pub const MOST_VCPUS: u32 = 256;
@@ -33,7 +33,7 @@ pub const LOSSES: u8 = 0x85;
 /// As above.
 pub const CLOCK: u8 = 0x86;
 
-/// What an agent says of its guest (section 5.1).
+/// An agent's description of its guest (section 5.1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the table of section 5.1 has the words")]
 pub struct Hello {
@@ -54,10 +54,10 @@ pub struct Hello {
 }
 
 impl Hello {
-    /// Reads a payload.
+    /// Parses a payload.
     ///
     /// # Errors
-    /// What can't be.
+    /// Says what is invalid.
     pub fn read(payload: &[u8]) -> Result<Hello, String> {
         let word = |at| number::<8>(payload, at);
         let half = |at| number::<4>(payload, at).map(|number| number as u32);
@@ -101,7 +101,7 @@ impl Hello {
         Err(problem)
     }
 
-    /// Whether this is what another one says, but for the client's number.
+    /// Whether both describe the same guest; the client's number may differ.
     pub fn is_of_the_same_guest(&self, other: &Hello) -> bool {
         let nonce = self.nonce;
         *self
@@ -112,7 +112,7 @@ impl Hello {
     }
 }
 
-/// A name of a stranger, without what steers terminals.
+/// An untrusted name, without control characters.
 fn printable(name: &[u8]) -> String {
     let name = String::from_utf8_lossy(name);
     name.chars()
@@ -126,7 +126,7 @@ fn printable(name: &[u8]) -> String {
         .collect()
 }
 
-/// What a sample says (section 6.1), as it is there.
+/// The fields of a sample (section 6.1), not checked yet.
 #[derive(Debug, Clone, Copy)]
 #[expect(missing_docs, reason = "the table of section 6.1 has the words")]
 pub struct SampleRecord<'a> {
@@ -144,7 +144,7 @@ pub struct SampleRecord<'a> {
 }
 
 impl<'a> SampleRecord<'a> {
-    /// Reads a payload; `None` where its lengths don't agree.
+    /// Parses a payload; `None` if its lengths are inconsistent.
     pub fn read(payload: &'a [u8]) -> Option<Self> {
         let word = |at| number::<8>(payload, at);
         let count = |at| number::<2>(payload, at).map(|count| count as usize);
@@ -176,7 +176,7 @@ impl<'a> SampleRecord<'a> {
     }
 }
 
-/// A number that stands behind 8 bytes, and the first of those: losses (section 6.2) and clocks (section 6.3).
+/// The number after the first 8 bytes, and the number in these: losses (section 6.2) and clocks (section 6.3).
 pub fn pair(payload: &[u8]) -> Option<(u64, u64)> {
     Some((number::<8>(payload, 0)?, number::<8>(payload, 8)?))
 }

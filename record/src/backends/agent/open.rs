@@ -1,4 +1,4 @@
-//! From an address to a source that samples: the first words, the clock, the images.
+//! Opens an address as a source: attaches, compares the clocks, and places the images.
 
 use super::client::{Client, PATIENCE};
 use super::error::AgentError;
@@ -16,17 +16,17 @@ use std::path::PathBuf;
 use uprof::Task;
 use uprof::cold::{Mapping, ModuleChange, ModuleEvent, Target, TargetKind, TaskChange, TaskEvent};
 
-/// Clocks are compared so often before the first sample.
+/// Number of comparisons of the clocks before the first sample.
 const FIRST_PINGS: u32 = 8;
-/// How long that may take.
+/// Longest time for them, in nanoseconds.
 const PINGS_NS: u64 = 1_000_000_000;
-/// Pairs of clocks that wait for the encoder.
+/// Pairs of clock readings that may wait for the encoder.
 const PAIRS: usize = 256;
 
-/// Opens the target `agent:ADDRESS`, whose images are these, loaded at these addresses if the user says so.
+/// Opens the target `agent:ADDRESS` with these images, at the addresses that the user gave, if any.
 ///
 /// # Errors
-/// Why there is nothing to sample.
+/// Says why the guest can't be sampled.
 pub fn open(
     address: &str,
     images: &[(PathBuf, Option<u64>)],
@@ -44,7 +44,7 @@ fn line(address: &str) -> Result<Box<dyn Line>, AgentError> {
     Ok(Box::new(connection?))
 }
 
-/// The source behind a client that has attached.
+/// Makes the source for a client that has attached.
 pub(super) fn source(
     client: Client,
     hello: Hello,
@@ -92,7 +92,7 @@ pub(super) fn source(
     })
 }
 
-/// Asks for the clock some times, one after the other.
+/// Reads the guest's clock several times, one after the other.
 fn compare_clocks(source: &mut AgentSource) -> Result<(), AgentError> {
     let end_ns = monotonic_ns() + PINGS_NS;
     let mut answered = 0;
@@ -157,8 +157,8 @@ fn facts(address: &str, hello: &Hello, intake: &Intake, plan: &Plan, now_ns: u64
     }
 }
 
-/// Says which image is where. One whose build-id is the guest's is, for sure; without an image there is the guest's
-/// word, by which a report finds it.
+/// Places the images. An image with the guest's build-id is certain. Without an image, the guest's own statement is
+/// recorded, by which a report finds the image.
 fn place(
     facts: &mut Facts,
     name: &str,
@@ -177,7 +177,7 @@ fn place(
             others.push(in_place(image));
             continue;
         }
-        // Of several, another one may be what a loader starts.
+        // If there are several, the guest may be a loader that starts another one.
         if image.build_id() != hello.build_id {
             if images.len() == 1 {
                 return Err(AgentError::OtherImage {

@@ -1,4 +1,4 @@
-//! The source: the guest takes the samples, and we what it sends.
+//! The source: the guest takes the samples, and this end receives them.
 
 #[cfg(test)]
 mod tests;
@@ -14,47 +14,47 @@ use crate::sys::clock::{monotonic_ns, realtime_ns};
 use std::time::Duration;
 use uprof::cold::ClockPair;
 
-/// Pings are sent so often.
+/// Time between pings, in nanoseconds.
 const PING_NS: u64 = 250_000_000;
-/// Of the time between two pings at most so much counts as the agent's silence: the rest, we were held up ourselves.
+/// Most of the time between two pings that counts as the agent's silence. For the rest we were held up ourselves.
 const MOST_BETWEEN_PINGS_NS: u64 = 2 * PING_NS;
-/// An agent that heard nothing from us for so long takes us for gone (section 4), and on a line that can't be closed it
-/// waits for the next client: we attach anew, at once where we know that we were silent,
+/// An agent that received nothing from us for this long assumes that we are gone (section 4). On a line that can't be
+/// closed it then waits for the next client, so we attach again. If we know that we were silent, we do so at once.
 const AGENTS_PATIENCE_NS: u64 = 5_000_000_000;
-/// and after so long without an answer where we don't.
+/// If we don't know, we attach again after this long without an answer.
 const ATTACH_ANEW_NS: u64 = 3_000_000_000;
-/// An agent that says nothing for so long, not even that it is there, is gone.
+/// An agent that sends nothing for this long, not even an answer to a ping, is gone.
 const SILENCE_NS: u64 = 10_000_000_000;
-/// How long the last samples are waited for.
+/// Longest wait for the last samples, in nanoseconds.
 const LAST_NS: u64 = 2_000_000_000;
-/// Looks at the stream in one turn.
+/// Most reads of the stream in one pass.
 const LOOKS: usize = 16;
-/// How long a turn waits for free slots, all in all.
+/// Longest total wait for free slots in one pass.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 /// The backend.
 pub(super) struct AgentSource {
     pub facts: Facts,
     pub client: Client,
-    /// What the agent said of its guest.
+    /// The agent's description of its guest.
     pub hello: Hello,
     pub intake: Intake,
-    /// What is asked for: period, callers, stack bytes.
+    /// The request: period, callers, stack bytes.
     pub start: [u8; 16],
     pub pairs: rtrb::Producer<Pair>,
-    /// The ping under way: its number, and when it was sent.
+    /// The ping that is not answered yet: its number, and when it was sent.
     pub ping: Option<(u64, u64)>,
     pub last_ping: (u64, u64),
     pub heard_ns: u64,
-    /// How long the agent has been silent, though it was asked.
+    /// How long the agent has been silent although it was asked.
     pub silent_ns: u64,
-    /// Our number, while we attach anew, and how often we did.
+    /// Our number while we attach again, and how often we did.
     pub nonce: Option<u64>,
     pub attached_anew: u64,
-    /// Whether the agent is still to be told to start.
+    /// Whether a request to start is still to be sent.
     pub is_start_due: bool,
     pub told_damaged: u64,
-    /// Whether the agent says that it samples.
+    /// Whether the agent reports that it samples.
     pub is_sampling: bool,
     pub life: Life,
 }
@@ -71,7 +71,7 @@ impl AgentSource {
         }
     }
 
-    /// Goes on with the guest that answers to our attaching anew, if it is the same.
+    /// Continues with the guest that answers our second attachment, if it is the same guest.
     fn welcomed(&mut self, hello: &Hello, now_ns: u64, sink: &mut Sink) {
         if self.nonce != Some(hello.nonce) {
             return;
@@ -83,12 +83,12 @@ impl AgentSource {
         }
         self.attached_anew += 1;
         self.intake.interrupted(now_ns, hello.timer_hz, sink);
-        // Where the guest has begun anew, so has its clock: what it says next is the new one's.
+        // If the guest has restarted, so has its clock; the next answer is from the new one.
         self.ping(now_ns);
         self.is_start_due = true;
     }
 
-    /// Works through what has come.
+    /// Handles the frames that have come.
     pub fn take(&mut self, sink: Option<&mut Sink>) -> Result<(), AgentError> {
         let mut sink = sink;
         let mut patience = PATIENCE;
@@ -111,7 +111,7 @@ impl AgentSource {
                         {
                             self.ping = None;
                             let pair = self.intake.clock.answer(sent_ns, now_ns, ticks);
-                            // Nobody looks: then one less is told.
+                            // If the encoder doesn't keep up, one pair is dropped.
                             pair.map(|pair| self.pairs.push(pair).ok());
                         }
                     }
@@ -152,7 +152,7 @@ impl AgentSource {
     }
 }
 
-/// Samples come in bursts.
+/// Waits for free slots, since samples come in bursts.
 fn wait_for_room(sink: &mut Sink, patience: &mut Duration) {
     const NAP: Duration = Duration::from_micros(500);
     while !sink.has_room() && !patience.is_zero() {
@@ -205,7 +205,7 @@ impl Pushed for AgentSource {
         Ok(self.life.clone())
     }
 
-    /// The agent is told to stop, and what it has still is waited for.
+    /// Asks the agent to stop, and waits for the samples that it still holds.
     fn finish(&mut self, sink: &mut Sink) {
         self.client.say(message::STOP, &[]);
         let end_ns = monotonic_ns() + LAST_NS;
@@ -233,7 +233,7 @@ impl Drop for AgentSource {
     }
 }
 
-/// Tells the encoder of the guest's clock.
+/// Reports the guest's clock to the encoder.
 pub(super) struct ClockObserver(pub rtrb::Consumer<Pair>);
 
 impl Observer for ClockObserver {

@@ -1,7 +1,7 @@
 //! Xen's vchan from another domain, as its client (docs/agent-protocol.md, section 7).
 //!
-//! Enters: `DOMID/PATH`, keys of xenstore. Leaves: a [`Line`] over pages that the guest shares ([`rings`]) and an event
-//! channel. Neither dom0's rights nor any of Xen's libraries is needed.
+//! Input: `DOMID/PATH`, keys of xenstore. Output: a [`Line`] over pages that the guest shares ([`rings`]) and an event
+//! channel. It needs neither dom0's rights nor any of Xen's libraries.
 
 mod rings;
 mod withdrawal;
@@ -21,16 +21,16 @@ use std::fmt;
 use std::os::fd::AsFd;
 use withdrawal::Withdrawal;
 
-/// What an agent's address begins with.
+/// Prefix of a vchan's address.
 pub(super) const PREFIX: &str = "vchan:";
-/// Numbers of domains end below it (DOMID_FIRST_RESERVED).
+/// Domain numbers are below this (DOMID_FIRST_RESERVED).
 const MOST_DOMAINS: u16 = 0x7ff0;
 /// Longest path below a domain's own in xenstore.
 const MOST_PATH_BYTES: usize = 256;
-/// After so long without a byte xenstore is asked whether the server is still there.
+/// After this long without a byte, in nanoseconds, xenstore is asked whether the server still exists.
 const QUIET_NS: u64 = 1_000_000_000;
 
-/// Where a server is found.
+/// The address of a server in xenstore.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Address {
     domain: u16,
@@ -47,7 +47,7 @@ impl Address {
     /// Parses `DOMID/PATH`.
     ///
     /// # Errors
-    /// That it is none.
+    /// The text is not such an address.
     pub fn parse(text: &str) -> Result<Self, AgentError> {
         let parsed = text.split_once('/').and_then(|(domain, path)| {
             let domain = domain
@@ -66,7 +66,7 @@ impl Address {
         parsed.ok_or_else(|| AgentError::VchanAddress(format!("{PREFIX}{text}")))
     }
 
-    /// A key of xenstore.
+    /// The path of a key in xenstore.
     fn key(&self, name: &str) -> String {
         format!("/local/domain/{}/{}/{name}", self.domain, self.path)
     }
@@ -93,7 +93,7 @@ impl Address {
 /// A connection to a server.
 pub(super) struct Vchan {
     address: Address,
-    // Unmapped before the channel is closed: the kernel tells the server.
+    // Unmapped before the channel is closed, so that the kernel can notify the server.
     rings: Rings<Box<SharedPages>>,
     channel: EventChannel,
     withdrawal: Withdrawal,
@@ -104,7 +104,7 @@ impl Vchan {
     /// Connects to the server at `address`.
     ///
     /// # Errors
-    /// Why there is no connection.
+    /// Says why there is no connection.
     pub fn connect(address: Address) -> Result<Self, AgentError> {
         let name = address.to_string();
         let mut store =
@@ -147,8 +147,8 @@ impl Vchan {
         }
     }
 
-    /// Whether the server is gone. A domain that was destroyed could not say so in its pages, which live on for as long
-    /// as we map them; but xenstore forgets it.
+    /// Checks that the server still exists. A destroyed domain could not write its end into its pages, which exist for
+    /// as long as we map them. But xenstore no longer has its keys.
     fn check(&mut self) -> Result<(), LineError> {
         let domain = self.address.domain;
         if !self.rings.is_served() {
@@ -161,6 +161,7 @@ impl Vchan {
         if now_ns.saturating_sub(self.heard_ns) < QUIET_NS {
             return Ok(());
         }
+        // Asks at most once in `QUIET_NS`.
         self.heard_ns = now_ns;
         self.withdrawal.ask();
         Ok(())
@@ -181,7 +182,7 @@ impl Line for Vchan {
             self.heard_ns = monotonic_ns();
             return Ok(Some(received.bytes));
         }
-        // Whoever closes has written before.
+        // A server may have written bytes before it closed, so these are read first.
         if !self.rings.has_some()? {
             self.check()?;
         }

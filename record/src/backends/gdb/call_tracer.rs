@@ -1,9 +1,9 @@
-//! Follows calls of some functions of a stub's guest by breakpoints at their entries and where they return to.
+//! Follows calls of some functions of a stub's guest by breakpoints at their entries and return addresses.
 //!
-//! Input: an opened stub, names of functions. Output: calls with start and length. The guest stands still at each
-//! breakpoint while the recorder asks for registers, steps over it and lets the guest run; that time is taken out of
-//! the calls. All breakpoints are removed at the end. If the recorder can't do it, the guardian detaches,
-//! upon which QEMU and gdbserver remove them.
+//! Input: an opened stub, names of functions. Output: calls with start and length. The guest is paused at each
+//! breakpoint while the recorder asks for registers, steps over it and resumes the guest; that time is subtracted from
+//! the calls. All breakpoints are removed at the end. If the recorder can't remove them, the guardian detaches, and
+//! then QEMU and gdbserver remove them.
 
 mod breakpoints;
 mod open_calls;
@@ -32,15 +32,15 @@ use uprof::cold::{LossReason, SLOWED_CALLS, SLOWED_CALLS_WHY, TaskChange, TaskEv
 use uprof::cpu::SpecialRegisters;
 use uprof::{Span, Task};
 
-/// What is different where QEMU emulates (its `check_for_breakpoints`).
+/// The limitation of a guest that QEMU emulates (its `check_for_breakpoints`).
 const SLOW_PAGES: &str = "QEMU emulates this guest, and runs code an instruction at a time on the 4 KiB pages where \
     breakpoints are, those of the functions and of their callers: calls are counted and nested as they are, but take \
     many times as long where they spend their time there";
-/// How long to wait for a stop before looking whether to end.
+/// How long to wait for a stop before checking whether to end, in milliseconds.
 const WAIT_MS: u16 = 50;
-/// Most stops in a row at no breakpoint of ours.
+/// Most consecutive stops at none of our breakpoints.
 const MOST_STRANGE_STOPS: u32 = 16;
-/// Further stacks of a vCPU are tasks from this number on.
+/// Task numbers of further stacks of a vCPU begin here.
 const FIRST_FURTHER_STACK: u32 = 1 << 16;
 
 /// A guest whose calls are followed.
@@ -52,7 +52,7 @@ pub struct CallTracer {
     heat: Heat,
     cost: CallCost,
     ended: Vec<Call>,
-    /// Stacks that have been told.
+    /// Number of stacks that were reported.
     told: usize,
     strange_stops: u32,
 }
@@ -88,7 +88,7 @@ impl CallTracer {
     /// Must be called while the process has one thread, since it forks a guardian.
     ///
     /// # Errors
-    /// Why calls can't be followed; the guest keeps running.
+    /// Says why calls can't be followed; the guest keeps running.
     pub fn open(opening: Opening, plan: &Plan) -> Result<Self, SourceError> {
         let mut search = Search::new(&plan.calls)?;
         search.look_into(&opening.images);
@@ -98,7 +98,7 @@ impl CallTracer {
             look_into_kernel(&mut search, &mut source)?;
             (search.all()?, source)
         } else {
-            // Refused before the guest is touched.
+            // A missing function is reported before the guest is touched.
             (search.all()?, open::connect(opening, plan, true)?)
         };
         let [certainly, maybe] = SLOWED_CALLS_WHY;
@@ -137,7 +137,7 @@ impl CallTracer {
         Ok(tracer)
     }
 
-    /// Finds functions where the guest has moved their image, and tries the breakpoints; the guest is stopped for it.
+    /// Finds functions whose image the guest has moved, and tries the breakpoints. The guest is paused for it.
     fn try_out(&mut self) -> Result<(), SourceError> {
         let images = Arc::clone(&self.source.facts.images);
         let mut moved: Vec<usize> = self
@@ -166,7 +166,7 @@ impl CallTracer {
         Ok(())
     }
 
-    /// The functions at whose addresses the guest has other code than their image.
+    /// The functions at whose addresses the guest's code differs from their image.
     fn elsewhere(&mut self) -> Result<Vec<Function>, SourceError> {
         self.source.guard.guardian.freezing();
         one_vcpu::stop(&mut self.source)?;
@@ -224,7 +224,7 @@ impl CallTracer {
             }
             let stop = self.next_stop(tell);
             if stop.is_err() {
-                // A conversation that the guardian has ended breaks off anywhere.
+                // If the guardian has ended the conversation, errors of any kind may follow.
                 self.still_held()?;
             }
             match stop {
@@ -239,7 +239,7 @@ impl CallTracer {
         }
     }
 
-    /// Checks that the guardian is there, and has not let the guest run.
+    /// Checks that the guardian exists, and has not resumed the guest.
     fn still_held(&mut self) -> Result<(), SourceError> {
         self.source.guard.guardian.is_there()?;
         if self.source.guard.guardian.still_freezing() {
@@ -253,13 +253,13 @@ impl CallTracer {
         ))
     }
 
-    /// Lets a stopped guest run without breakpoints.
+    /// Resumes a stopped guest without breakpoints.
     fn let_go(&mut self) -> Result<(), GdbError> {
         self.breakpoints.remove_all(&mut self.source.client)?;
         self.source.let_run()
     }
 
-    /// Waits for a stop, and deals with it.
+    /// Waits for a stop, and handles it.
     fn next_stop(&mut self, tell: &mut dyn FnMut(CallEvent)) -> Result<Life, GdbError> {
         let Some(packet) = self.source.client.unasked()? else {
             let wait = self.source.client.connection().wait_to_receive(WAIT_MS);
@@ -299,7 +299,7 @@ impl CallTracer {
         }
     }
 
-    /// The place of a vCPU or thread, which may be new.
+    /// The index of a vCPU or thread, which may be new.
     fn place_of(&mut self, id: &str, now_ns: u64, tell: &mut dyn FnMut(CallEvent)) -> usize {
         let threads = &mut self.source.guest.threads;
         if let Some(place) = threads.iter().position(|thread| thread.id == id) {
@@ -323,7 +323,7 @@ impl CallTracer {
         self.source.guest.threads.len() - 1
     }
 
-    /// A vCPU stands at a breakpoint: notes entry and return, and steps over it if it stays.
+    /// Handles a vCPU at a breakpoint: notes entry or return, and steps over the breakpoint if it stays.
     fn at_breakpoint(
         &mut self,
         place: usize,
@@ -335,7 +335,7 @@ impl CallTracer {
         let at = registers.get(ip).unwrap_or(0);
         let stack_pointer = registers.get(sp).unwrap_or(0);
         if !self.breakpoints.is_at(at) {
-            // Two vCPUs met one that is no longer there.
+            // Two vCPUs came to a breakpoint that is no longer set.
             self.strange_stops += 1;
             return Ok(());
         }
@@ -397,7 +397,7 @@ impl CallTracer {
         Ok(())
     }
 
-    /// Follows a call, if there are a breakpoint and room for it.
+    /// Follows a call, if a breakpoint can be set at its return address and there is room for it.
     fn begin(&mut self, entry: Entry) -> Result<bool, GdbError> {
         if !self
             .breakpoints
@@ -410,7 +410,7 @@ impl CallTracer {
         Ok(followed)
     }
 
-    /// Passes on the calls that ended, and stacks that are new.
+    /// Reports the calls that ended, and stacks that are new.
     fn tell_ended(&mut self, tell: &mut dyn FnMut(CallEvent)) {
         let mut ended = std::mem::take(&mut self.ended);
         for stack in self.told..self.open.stacks() {
@@ -442,7 +442,7 @@ impl CallTracer {
         named.next().map_or("", |thread| &thread.name)
     }
 
-    /// The task of a stack, and its vCPU where the task doesn't say it.
+    /// The task of a stack, and its vCPU if the task doesn't show it.
     fn task_of(&self, stack: usize) -> (Task, Option<u32>) {
         match self.open.owner(stack) {
             (vcpu, 0) => (task(vcpu), None),
@@ -451,7 +451,7 @@ impl CallTracer {
     }
 }
 
-/// Looks into the kernel of a guest that runs Linux.
+/// Looks for the functions in the kernel of a guest that runs Linux.
 fn look_into_kernel(search: &mut Search<'_>, source: &mut GdbSource) -> Result<(), SourceError> {
     match linux::read(source) {
         Ok(Some(kernel)) => {

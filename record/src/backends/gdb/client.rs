@@ -11,28 +11,28 @@ use crate::sys::clock::monotonic_ns;
 use nix::errno::Errno;
 use std::time::Duration;
 
-/// The largest batch: what a socket takes in at once even where its buffers are small.
+/// The largest batch: a socket accepts this much at once even if its buffers are small.
 const MOST_BATCH_BYTES: usize = 48 << 10;
 /// Bytes received at a time.
 const INCOMING_BYTES: usize = 64 << 10;
-/// Most reads after a deadline: the recorder itself may have been stopped while bytes arrived.
+/// Most reads after a deadline, since the recorder itself may have been stopped while bytes arrived.
 pub(super) const MOST_LATE_READS: u32 = 16;
 /// The byte that interrupts a running guest.
 const INTERRUPT: u8 = 3;
 
-/// How many requests may be outstanding at once.
+/// Number of requests that may be outstanding at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pace {
-    /// One.
+    /// One request.
     OneByOne,
-    /// All, once the guest is stopped.
+    /// All requests, once the guest is stopped.
     InterruptFirst,
-    /// All, the interrupt among them.
+    /// All requests, the interrupt among them.
     AllAtOnce,
 }
 
 impl Pace {
-    /// For people.
+    /// Description for users.
     pub fn describe(self) -> &'static str {
         match self {
             Pace::OneByOne => "one request at a time",
@@ -42,7 +42,7 @@ impl Pace {
     }
 }
 
-/// One conversation with a stub.
+/// A conversation with a stub.
 #[derive(Debug)]
 pub struct Client {
     endpoint: Endpoint,
@@ -51,18 +51,18 @@ pub struct Client {
     outgoing: Vec<u8>,
     /// Bytes of `outgoing` that have been sent.
     sent: usize,
-    /// Replies that are outstanding.
+    /// Number of outstanding replies.
     due: usize,
     incoming: Box<[u8]>,
     unread: std::ops::Range<usize>,
-    /// How many requests may be outstanding at once.
+    /// Number of requests that may be outstanding at once.
     pub pace: Pace,
     /// Whether packets are acknowledged. A reliable connection doesn't need that, but a stub may insist.
     acknowledges: bool,
     /// How long to wait for a reply.
     pub patience: Duration,
     deadline_ns: u64,
-    /// When the whole conversation has to be over, however quick each reply is.
+    /// End of the whole conversation, however quick each reply is.
     end_ns: u64,
     asked: &'static str,
     /// Number of round trips.
@@ -101,7 +101,7 @@ impl Client {
         &self.connection
     }
 
-    /// Ends acknowledgements: both sides agreed.
+    /// Stops sending acknowledgements, as both sides agreed.
     pub fn stop_acknowledging(&mut self) {
         self.acknowledges = false;
     }
@@ -124,10 +124,10 @@ impl Client {
         self.outgoing.push(INTERRUPT);
     }
 
-    /// Adds a question.
+    /// Adds a request.
     pub fn add(&mut self, payload: std::fmt::Arguments<'_>) {
         if self.acknowledges && self.pace != Pace::OneByOne {
-            // Acknowledges the reply before, for which this request does not wait.
+            // Acknowledges the previous reply, for which this request does not wait.
             self.outgoing.push(b'+');
         }
         packet::put(&mut self.outgoing, payload);
@@ -138,10 +138,10 @@ impl Client {
         self.outgoing.len() + bytes <= MOST_BATCH_BYTES
     }
 
-    /// The next reply. If none is outstanding, sends what the pace allows first.
+    /// Returns the next reply. If none is outstanding, first sends as many requests as the pace allows.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Says why there is none.
     pub fn reply(&mut self) -> Result<&[u8], GdbError> {
         if self.due == 0 {
             self.send_more()?;
@@ -159,19 +159,19 @@ impl Client {
         Ok(self.decoder.payload())
     }
 
-    /// A reply beyond the number of requests.
+    /// Returns a reply beyond the number of requests.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Says why there is none.
     pub fn extra_reply(&mut self) -> Result<&[u8], GdbError> {
         self.due += 1;
         self.reply()
     }
 
-    /// One request and its reply.
+    /// Sends one request and returns its reply.
     ///
     /// # Errors
-    /// Why there is no reply.
+    /// Says why there is no reply.
     pub fn ask(
         &mut self,
         asked: &'static str,
@@ -185,7 +185,7 @@ impl Client {
     /// Sends a packet whose reply comes at any time or never, such as `vCont`.
     ///
     /// # Errors
-    /// Why it could not be sent.
+    /// Says why it could not be sent.
     pub fn tell(&mut self, asked: &'static str, payload: &str) -> Result<(), GdbError> {
         self.begin(asked);
         self.add(format_args!("{payload}"));
@@ -198,7 +198,7 @@ impl Client {
     /// A packet that came without a request, if there is one; does not wait.
     ///
     /// # Errors
-    /// That the connection is gone.
+    /// The connection is gone.
     pub fn unasked(&mut self) -> Result<Option<&[u8]>, GdbError> {
         match self.next_packet(0) {
             Ok(true) => Ok(Some(self.decoder.payload())),
@@ -211,7 +211,7 @@ impl Client {
     /// the conversation can go on.
     ///
     /// # Errors
-    /// That the connection is gone.
+    /// The connection is gone.
     pub fn start_over(&mut self) -> Result<(), GdbError> {
         const QUIET: Duration = Duration::from_millis(150);
         self.begin("to stop");
@@ -267,7 +267,7 @@ impl Client {
     fn next_packet(&mut self, deadline_ns: u64) -> Result<bool, GdbError> {
         if self.unread.is_empty() {
             let count = match self.connection.receive(&mut self.incoming, deadline_ns) {
-                // A poll without data. An error would allocate at each sample.
+                // A poll without data is returned as false, since an error would allocate at each sample.
                 Err(Errno::ETIMEDOUT) if deadline_ns == 0 => return Ok(false),
                 received => received.map_err(|errno| self.failed(errno))?,
             };
@@ -295,7 +295,7 @@ impl Client {
     }
 
     fn acknowledge(&self) -> Result<(), GdbError> {
-        // In a batch, each request carries the acknowledgement of the reply before.
+        // In a batch, each request carries the acknowledgement of the previous reply.
         if !self.acknowledges || self.pace != Pace::OneByOne {
             return Ok(());
         }
@@ -348,9 +348,9 @@ fn is_console_output(payload: &[u8]) -> bool {
 pub enum StopReply {
     /// The guest stopped with this signal number; 2 and 0 stand for our interrupt.
     Stopped(u8),
-    /// It exited with this status.
+    /// The guest exited with this status.
     Exited(u8),
-    /// It was killed by this signal.
+    /// This signal killed the guest.
     Killed(u8),
 }
 
@@ -377,7 +377,7 @@ impl StopReply {
 
     /// Whether the guest stopped on request, rather than by a fault or breakpoint.
     pub fn is_interrupt(self) -> bool {
-        // SIGINT, no signal, and SIGSTOP and SIGTRAP of stubs that don't distinguish.
+        // SIGINT, no signal, and SIGSTOP and SIGTRAP of stubs that don't distinguish them.
         matches!(self, StopReply::Stopped(0 | 2 | 5 | 17 | 19))
     }
 }

@@ -1,9 +1,9 @@
 //! The registers of a stub: its target description, an XML document with included parts.
 //!
-//! Input: the documents' text. Output: architecture and registers with their places in a `g` reply. Parses only the
-//! part of XML that descriptions need: tags with attributes, and text; comments and declarations are skipped,
-//! entities are not expanded (names have none). Size and counts are bounded; anything else is skipped, never an
-//! error. Source: "Debugging with GDB", appendix G (Target Descriptions).
+//! Input: the documents' text. Output: architecture and registers with their positions in a `g` reply. Parses only the
+//! part of XML that descriptions need: tags with attributes, and text. Comments and declarations are skipped, and
+//! entities are not expanded (names have none). Size and counts are bounded. Anything else is skipped, never an error.
+//! Source: "Debugging with GDB", appendix G (Target Descriptions).
 
 use std::collections::HashMap;
 use uprof::Arch;
@@ -22,7 +22,7 @@ pub struct RegisterDescription {
     pub name: String,
     /// Its number, for `p`.
     pub number: u32,
-    /// Its size.
+    /// Its size in bits.
     pub bits: u32,
 }
 
@@ -46,7 +46,7 @@ impl Description {
     /// Reads the document `name` and all that it includes; `fetch` gets a document's text.
     ///
     /// # Errors
-    /// What `fetch` returns.
+    /// Those of `fetch`.
     pub fn read<E>(
         name: &str,
         mut fetch: impl FnMut(&str) -> Result<String, E>,
@@ -122,7 +122,7 @@ impl Description {
         match self.architecture.as_str() {
             "i386:x86-64" | "i386:x86-64:intel" | "i386:x64-32" => Some(Arch::X86_64),
             "aarch64" | "arm64" => Some(Arch::Aarch64),
-            // Without the element, by a register that only this one has.
+            // If the element is missing, a register that only this architecture has decides.
             "" if self.find("rip").is_some() => Some(Arch::X86_64),
             "" if self.find("x30").is_some() => Some(Arch::Aarch64),
             _ => None,
@@ -148,7 +148,7 @@ impl Description {
     }
 }
 
-/// Cuts a document into tags and text; closing tags are named with their slash.
+/// Splits a document into tags and text; the name of a closing tag includes its slash.
 fn tokens(document: &str) -> impl Iterator<Item = Token<'_>> {
     let mut rest = document;
     std::iter::from_fn(move || {
@@ -245,7 +245,7 @@ mod tests {
             read(&[("target.xml", &many)]).registers.len(),
             MOST_REGISTERS
         );
-        // Every cut of a sound document.
+        // Every truncation of a sound document.
         for end in (0..CORE.len()).filter(|&end| CORE.is_char_boundary(end)) {
             let _ = read(&[("target.xml", &CORE[..end])]);
         }

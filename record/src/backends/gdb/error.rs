@@ -1,14 +1,14 @@
-//! Why talking to a stub failed, as a message to a person.
+//! The reason why a conversation with a stub failed, as a message to the user.
 
 use super::packet::Fault;
 use crate::guest::endpoint::{Endpoint, EndpointError};
 use crate::source::SourceError;
 use nix::errno::Errno;
 
-/// Why talking to a stub failed.
+/// The reason why a conversation with a stub failed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum GdbError {
-    /// The target's text.
+    /// The target's text is not an address.
     #[error(
         "`{0}` is no address of a gdb stub: use HOST:PORT, for example gdb:localhost:1234, or the \
          path of a socket, for example gdb:/run/guest.gdb"
@@ -39,32 +39,32 @@ pub enum GdbError {
     /// The stub closed the connection.
     #[error("{0} closed the connection: the guest or its monitor ended")]
     Closed(Endpoint),
-    /// Bytes that are no packet.
+    /// The bytes are not a packet.
     #[error("{0} does not speak the gdb protocol soundly: {1}")]
     Packet(Endpoint, Fault),
-    /// The stub says that it can't.
+    /// The stub refused the request.
     #[error("{endpoint} refused {asked} ({reply}){advice}")]
     Refused {
         /// The stub.
         endpoint: Endpoint,
         /// Purpose of the request.
         asked: &'static str,
-        /// What it said.
+        /// The stub's reply.
         reply: String,
-        /// What to do, after a semicolon, or nothing.
+        /// Advice after a semicolon, or empty.
         advice: &'static str,
     },
-    /// A reply that makes no sense.
+    /// A reply that is not valid.
     #[error("{endpoint} answered {asked} with nonsense: {problem}")]
     Nonsense {
         /// The stub.
         endpoint: Endpoint,
         /// Purpose of the request.
         asked: &'static str,
-        /// What is wrong with it.
+        /// The parse error.
         problem: String,
     },
-    /// Another instruction set.
+    /// The guest has another instruction set.
     #[error("the guest behind {0} is {1}, and uniprof samples x86-64 and 64-bit Arm guests only")]
     Arch(Endpoint, String),
 }
@@ -102,7 +102,7 @@ fn advise(errno: Errno) -> &'static str {
     }
 }
 
-/// What a stub said, short and printable.
+/// A stub's reply, short and printable.
 pub fn quote(reply: &[u8]) -> String {
     const MOST_BYTES: usize = 40;
     let text: String = reply

@@ -27,7 +27,7 @@ struct StubRescuer {
     /// One of these is connected, or will be.
     connections: Vec<Connection>,
     endpoint: Endpoint,
-    /// Whether a freeze ends with the conversation: breakpoints would stop the guest again at once.
+    /// Whether a freeze ends with the conversation. Breakpoints would stop the guest again at once.
     detaches: bool,
 }
 
@@ -42,8 +42,8 @@ impl Rescuer for StubRescuer {
         if self.detaches {
             return self.release(true);
         }
-        // The conversation goes on, so nothing may be read here. A stub without `vCont` gets `c` from the recorder
-        // only; such stubs have one vCPU.
+        // The conversation goes on, so nothing may be read here. If a stub has no `vCont`, only the recorder sends `c`;
+        // such stubs have one vCPU.
         let mut bytes = Vec::new();
         packet::put(&mut bytes, format_args!("{}", Continue::All.payload()));
         if let Some(connection) = self.connection() {
@@ -52,14 +52,14 @@ impl Rescuer for StubRescuer {
     }
 
     fn release(&mut self, _: bool) {
-        // Whether frozen or not: a stub may mishandle a connection that just closes.
+        // Done whether frozen or not, since a stub may mishandle a connection that just closes.
         if let Some(connection) = self.connection() {
             release(connection, &self.endpoint);
         }
     }
 
     fn guest(&self) -> String {
-        // It may be read in another folder.
+        // The mark may be read in another folder, so the path must be absolute.
         let endpoint = match &self.endpoint {
             Endpoint::Unix(path) => std::path::absolute(path).map(Endpoint::Unix),
             endpoint => Ok(endpoint.clone()),
@@ -70,10 +70,10 @@ impl Rescuer for StubRescuer {
 
 impl Guard {
     /// Forks the guardian, before the sockets are connected. Must be called before any thread is started. If it
-    /// `detaches`, it ends the conversation together with a freeze that drags on.
+    /// `detaches`, it ends the conversation together with a freeze that lasts too long.
     ///
     /// # Errors
-    /// Why there can be no guardian.
+    /// Says why there can be no guardian.
     pub fn start(sockets: &Sockets, detaches: bool) -> Result<Self, SourceError> {
         let connections = sockets.share().map_err(|error| {
             let errno = error.raw_os_error().map_or(Errno::EMFILE, Errno::from_raw);

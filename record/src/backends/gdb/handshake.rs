@@ -1,7 +1,7 @@
 //! The first exchange with a stub: its features, vCPUs and registers.
 //!
-//! Input: a fresh connection, for which the stub stops its guest. Output: a [`Guest`]. All that a stub can't do is
-//! found out here rather than in the sampler's loop.
+//! Input: a new connection, for which the stub stops its guest. Output: a [`Guest`]. All limitations of a stub are
+//! found here rather than in the sampler's loop.
 
 use super::client::{Client, StopReply};
 use super::description::{Description, MOST_BYTES};
@@ -12,7 +12,7 @@ use uprof::Arch;
 
 /// Most vCPUs behind one stub.
 pub const MOST_VCPUS: usize = 512;
-/// Least and most memory that is read by one request.
+/// Least and most memory that one request reads, in bytes.
 const LEAST_PIECE_BYTES: usize = 64;
 const MOST_PIECE_BYTES: usize = 8192;
 
@@ -49,29 +49,29 @@ impl Continue {
 /// A stub and its guest.
 #[derive(Debug, Clone)]
 pub struct Guest {
-    /// Where registers are.
+    /// Positions of registers in a reply.
     pub layout: Layout,
     /// The vCPUs.
     pub threads: Vec<Thread>,
-    /// How to let it run.
+    /// How to resume it.
     pub resume: Continue,
-    /// Memory to read by one request, a power of two.
+    /// Bytes of memory that one request reads, a power of two.
     pub piece_bytes: usize,
     /// Whether memory comes as bytes (`x`) rather than as hexadecimal digits (`m`).
     pub binary: bool,
     /// Whether the stub reports which vCPUs are halted.
     pub tells_halted: bool,
-    /// Whether one vCPU can be let run for one instruction.
+    /// Whether one vCPU can be run for one instruction.
     pub steps: bool,
-    /// Whether the stub may drop what comes right behind an interrupt: gdbserver does, which alone passes signals on,
-    /// if the program hasn't stopped yet when it reads the next byte.
+    /// Whether the stub may drop bytes right behind an interrupt. gdbserver does, if the program hasn't stopped
+    /// yet when it reads the next byte. Only gdbserver supports QPassSignals, by which it is recognised.
     pub drops_behind_interrupt: bool,
 }
 
-/// Asks for everything that sampling needs. Afterwards the guest is stopped.
+/// Requests everything that sampling needs. Afterwards the guest is stopped.
 ///
 /// # Errors
-/// Why it can't be sampled.
+/// Says why it can't be sampled.
 pub fn greet(client: &mut Client) -> Result<Guest, GdbError> {
     let features = ask_features(client)?;
     let has = |name: &str| features.split(';').any(|feature| feature == name);
@@ -128,7 +128,7 @@ fn piece_bytes(features: &str) -> usize {
     below.clamp(LEAST_PIECE_BYTES, MOST_PIECE_BYTES)
 }
 
-/// How the guest is let run, and whether a vCPU can be let run for one instruction.
+/// How to resume the guest, and whether one vCPU can be run for one instruction.
 fn ask_continue(client: &mut Client) -> Result<(Continue, bool), GdbError> {
     let reply = client.ask("how it lets guests run", format_args!("vCont?"))?;
     let actions = reply.strip_prefix(b"vCont").unwrap_or_default();
@@ -138,7 +138,7 @@ fn ask_continue(client: &mut Client) -> Result<(Continue, bool), GdbError> {
     }
     // The reply doesn't matter: a stub without threads may not know the request.
     client.ask("to let all vCPUs run", format_args!("Hc-1"))?;
-    // The older `s` can't be asked for: such a stub says so when it is used.
+    // There is no query for the older `s`. A stub without it refuses when it is used.
     Ok((Continue::Plain, true))
 }
 
@@ -160,7 +160,7 @@ fn ask_threads(client: &mut Client) -> Result<Vec<Thread>, GdbError> {
         reply = client.ask(ASKED, format_args!("qsThreadInfo"))?.to_vec();
     }
     if ids.is_empty() {
-        // A stub without threads: one vCPU that need not be selected.
+        // A stub without threads has one vCPU, which need not be selected.
         ids.push(String::new());
     }
     Ok(ids
@@ -199,7 +199,7 @@ fn ask_layout(client: &mut Client, has_description: bool) -> Result<Layout, GdbE
     })
 }
 
-/// The instruction set by the length of a `g` reply in digits: gdb's own two layouts, with or without vector state.
+/// The instruction set by the number of digits in a `g` reply, for gdb's own two layouts with or without vector state.
 fn usual_arch(digits: usize) -> Option<Arch> {
     match digits / 2 {
         // 17 words, 7 words of 32 bits, then x87 and SSE state.
@@ -237,7 +237,7 @@ fn ask_description(client: &mut Client) -> Result<Description, GdbError> {
     })
 }
 
-/// Asks for the names of the vCPUs, and whether the stub reports their state.
+/// Requests the names of the vCPUs, and finds out whether the stub reports their state.
 fn ask_names(client: &mut Client, guest: &mut Guest) -> Result<(), GdbError> {
     for thread in &mut guest.threads {
         if thread.id.is_empty() {
@@ -259,8 +259,8 @@ fn ask_names(client: &mut Client, guest: &mut Guest) -> Result<(), GdbError> {
     Ok(())
 }
 
-/// Whether a `qThreadExtraInfo` reply says that the vCPU is halted; `None` if it doesn't say. QEMU writes `CPU#0
-/// [running]` or `CPU#0 [halted ]`.
+/// Whether a `qThreadExtraInfo` reply shows that the vCPU is halted; `None` if it doesn't show the state. QEMU writes
+/// `CPU#0 [running]` or `CPU#0 [halted ]`.
 pub fn halted(reply: &[u8]) -> Option<bool> {
     let mut text = [0; 96];
     let filled = hex_bytes(reply, &mut text);

@@ -21,30 +21,30 @@ use std::time::Duration;
 use uprof::Task;
 use uprof::cold::{Target, TargetKind, TaskChange, TaskEvent};
 
-/// Longest conversation before the first sample, during most of which the guest is stopped.
+/// Longest conversation before the first sample. The guest is stopped during most of it.
 const OPENING: Duration = Duration::from_secs(4);
 
-/// What to open.
+/// A stub to open, with everything that is known of its guest.
 pub struct Opening {
-    /// Where the stub listens.
+    /// Address of the stub.
     pub endpoint: Endpoint,
-    /// Kind and name for the recording.
+    /// Kind of target for the recording.
     pub kind: TargetKind,
     /// Name for the recording.
     pub name: String,
-    /// Guest memory without the stub, if it is accessible.
+    /// Access to guest memory without the stub, if there is one.
     pub ram: Option<Box<dyn GuestRam>>,
     /// The threads that run the vCPUs, if they are known.
     pub vcpu_threads: Option<VcpuThreads>,
-    /// Facts that are known already.
+    /// Facts for the recording: name and value.
     pub notes: Vec<(String, String)>,
-    /// What the person at the terminal should know.
+    /// Warnings for the user, a sentence each.
     pub warnings: Vec<String>,
-    /// Whether it is emulated, an instruction at a time where breakpoints are near; `None` if nobody says.
+    /// Whether the guest is emulated, which runs one instruction at a time near breakpoints; `None` if unknown.
     pub emulated: Option<bool>,
     /// The guest's known images.
     pub images: Arc<[Image]>,
-    /// What to do after the guest was released.
+    /// Called after the guest was released.
     pub afterwards: Option<Afterwards>,
 }
 
@@ -52,7 +52,7 @@ impl Opening {
     /// The target `gdb:ADDRESS`.
     ///
     /// # Errors
-    /// It is no address.
+    /// The text is not an address.
     pub fn stub(address: &str, images: Vec<Image>) -> Result<Self, SourceError> {
         Ok(Opening {
             endpoint: Endpoint::parse(address).map_err(GdbError::from)?,
@@ -82,14 +82,14 @@ pub fn open_stub(address: &str, images: Vec<Image>, plan: &Plan) -> Result<Sourc
 /// Must be called while the process has one thread, since it forks a guardian.
 ///
 /// # Errors
-/// Why the guest can't be sampled; it keeps running.
+/// Says why the guest can't be sampled; it keeps running.
 pub fn open(opening: Opening, plan: &Plan) -> Result<Source, SourceError> {
     Ok(Source::of(Hot::StopWorld(Box::new(connect(
         opening, plan, false,
     )?))))
 }
 
-/// Connects to a stub; [`Guard::start`] says what `detaches` is.
+/// Connects to a stub; see [`Guard::start`] for `detaches`.
 ///
 /// # Errors
 /// As for [`open`].
@@ -126,7 +126,7 @@ pub(super) fn connect(
         },
         ..wanted
     };
-    // A stub may show other vCPUs than its monitor.
+    // A stub may show other vCPUs than its monitor; their threads then can't be assigned.
     let vcpu_threads = opening.vcpu_threads.take();
     let vcpu_threads = vcpu_threads.filter(|threads| threads.count() == guest.threads.len());
     let mut source = GdbSource {

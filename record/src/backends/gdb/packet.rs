@@ -7,7 +7,7 @@
 /// Longest payload, expanded: 16 KiB of memory in hexadecimal, or a long register description.
 pub const MOST_PAYLOAD_BYTES: usize = 64 << 10;
 
-/// What a byte completed.
+/// The event that a byte completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// A whole packet; [`Decoder::payload`] has it.
@@ -18,15 +18,15 @@ pub enum Event {
     Nack,
 }
 
-/// Why bytes are not a packet.
+/// The reason why bytes are not a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// The checksum of the bytes differs from the packet's.
     #[error("a packet's checksum is wrong: it says {said:02x}, its bytes give {summed:02x}")]
     Checksum {
-        /// What the packet says.
+        /// The checksum in the packet.
         said: u8,
-        /// What its bytes give.
+        /// The checksum of its bytes.
         summed: u8,
     },
     /// The two characters after `#` are not hexadecimal digits.
@@ -79,7 +79,7 @@ impl Decoder {
     /// Takes one byte. After a fault the decoder waits for the next packet.
     ///
     /// # Errors
-    /// Why the packet of this byte is not valid.
+    /// Says why the packet of this byte is not valid.
     pub fn push(&mut self, byte: u8) -> Result<Option<Event>, Fault> {
         let result = self.step(byte);
         if result.is_err() {
@@ -146,7 +146,7 @@ impl Decoder {
             }
             b'+' => Some(Event::Ack),
             b'-' => Some(Event::Nack),
-            // Noise between packets: a serial line may carry anything.
+            // Noise between packets is skipped, since a serial line may carry anything.
             _ => None,
         }
     }
@@ -209,8 +209,8 @@ pub fn hex_bytes(text: &[u8], out: &mut [u8]) -> usize {
     filled
 }
 
-/// The value of a register in the protocol: bytes in the guest's order, which is little-endian. `None` if the stub
-/// has none (`xx`) or it exceeds 64 bits.
+/// The value of a register in the protocol: bytes in the guest's order, which is little-endian. `None` if the value is
+/// unavailable (`xx`) or exceeds 64 bits.
 pub fn register_value(text: &[u8]) -> Option<u64> {
     let mut bytes = [0; 64];
     let length = text.len() / 2;
@@ -274,7 +274,7 @@ mod tests {
         let mut decoder = Decoder::new();
         let mut random = fastrand::Rng::with_seed(1);
         for _ in 0..2_000_000 {
-            // Mostly bytes that mean something.
+            // Mostly bytes with a meaning in the protocol.
             let byte = match random.u8(..16) {
                 0..12 => b"$#*}+-%0a~ \x03"[random.usize(..12)],
                 _ => random.u8(..),

@@ -11,25 +11,25 @@ use uprof::{Arch, Registers};
 
 /// x86-64 control registers, which QEMU's stub has in its `g` reply.
 const CONTROL_X86_64: [&str; 4] = ["cr0", "cr3", "cr4", "efer"];
-/// AArch64 system registers, which QEMU's stub has to be asked for one by one.
+/// AArch64 system registers, which QEMU's stub reports only one by one.
 pub const SYSTEM_AARCH64: [&str; 4] = ["SCTLR", "TTBR0_EL1", "TTBR1_EL1", "TCR_EL1"];
 
-/// The places of registers in a `g` reply.
+/// The positions of registers in a `g` reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     /// Instruction set.
     pub arch: Arch,
     /// DWARF numbers and their digits in the reply.
     places: Vec<(u8, Range<usize>)>,
-    /// Digits of the control registers that address translation needs, x86-64.
+    /// Digits of the control registers that address translation needs (x86-64).
     control: Option<[Range<usize>; 4]>,
-    /// Numbers, for `p`, of the system registers that address translation needs, AArch64.
+    /// Numbers, for `p`, of the system registers that address translation needs (AArch64).
     pub system: Option<[u32; 4]>,
     /// Fewest digits of a valid reply.
     least_digits: usize,
 }
 
-/// Why a description can't be used.
+/// The reason why a description can't be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unusable {
     /// Another instruction set.
@@ -42,13 +42,13 @@ impl Layout {
     /// The layout of the stub's description.
     ///
     /// # Errors
-    /// Why it can't be used.
+    /// Says why it can't be used.
     pub fn of_description(description: &Description) -> Result<Self, Unusable> {
         let Some(arch) = description.arch() else {
             return Err(Unusable::Arch(description.architecture.clone()));
         };
         if description.registers.is_empty() {
-            // It names the architecture alone, as that of the gdbstub crate's x86-64 does.
+            // Only the architecture is named, as in the description of the gdbstub crate's x86-64.
             return Self::usual(arch);
         }
         let mut places = Vec::new();
@@ -71,7 +71,7 @@ impl Layout {
     /// The layout of stubs without a description (gdb's i386-64bit and aarch64 core features).
     ///
     /// # Errors
-    /// None in fact; the type is that of [`Layout::of_description`].
+    /// Never fails; the type is that of [`Layout::of_description`].
     pub fn usual(arch: Arch) -> Result<Self, Unusable> {
         let word = |index: usize| index * 16..index * 16 + 16;
         let places = match arch {

@@ -2,8 +2,8 @@
 //!
 //! Input: the connection, or an address for another. Output: a running guest and a stub without a debugger. QEMU's
 //! stub stops the guest when a debugger connects, leaves it stopped when the connection closes, and treats the first
-//! byte sent to a running guest as an interrupt, whatever it is. So: interrupt (harmless to a stopped guest), discard
-//! what comes, then detach, upon which every stub resumes the guest.
+//! byte sent to a running guest as an interrupt, whatever it is. So the steps are: interrupt (harmless to a stopped
+//! guest), discard the replies, then detach. Every stub resumes the guest when a debugger detaches.
 
 use super::client::{MOST_LATE_READS, StopReply};
 use super::packet::{Decoder, Event};
@@ -14,9 +14,9 @@ use nix::errno::Errno;
 use std::fmt;
 use std::time::Duration;
 
-/// How long a stub that is interrupted in the middle of something may stay silent.
+/// How long a stub may stay silent after an interrupt in the middle of a request.
 const QUIET: Duration = Duration::from_millis(150);
-/// How long a stub may take to detach, and to take another connection.
+/// How long a stub may take to detach, and to accept another connection.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Releases the guest over `connection`, or over a new one if that is broken. Returns whether the stub confirmed it.
@@ -24,10 +24,10 @@ pub fn release(connection: &Connection, endpoint: &Endpoint) -> bool {
     detach(connection).is_ok() || release_anew(endpoint)
 }
 
-/// The guest behind the stub named by a mark.
+/// The guest whose stub a mark names.
 struct PausedStub(Endpoint);
 
-/// The guest that a mark names.
+/// The guest that a mark names, if it is behind a stub.
 pub fn paused_guest(mark: &str) -> Option<Box<dyn PausedGuest>> {
     let endpoint = Endpoint::parse(mark.strip_prefix("gdb ")?).ok()?;
     Some(Box::new(PausedStub(endpoint)))

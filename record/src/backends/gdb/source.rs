@@ -1,7 +1,7 @@
 //! Samples a guest behind a gdb stub, which it freezes for each sample.
 //!
-//! One round trip interrupts it and gets the registers of all vCPUs; another gets the stacks, unless guest memory can
-//! be read without the stub. Resuming is one write without a reply. [`super::open`] makes the source.
+//! One round trip interrupts the guest and reads the registers of all vCPUs. Another reads the stacks, unless guest
+//! memory can be read without the stub. Resuming is one write without a reply. [`super::open`] makes the source.
 
 use super::client::{Client, Pace, StopReply};
 use super::error::GdbError;
@@ -26,21 +26,21 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 const PROBE_PATIENCE: Duration = Duration::from_millis(500);
 /// Most consecutive freezes that the guardian may end before the stub is given up.
 const MOST_LOST_IN_A_ROW: u32 = 2;
-/// Most vCPUs in one batch: their replies fit into a socket's buffers, so that neither side waits for the other to
+/// Most vCPUs in one batch. Their replies fit into a socket's buffers, so that neither side waits for the other to
 /// read.
 const BATCH_VCPUS: usize = 32;
 
-/// What to do after the guest was released.
+/// An action after the guest was released.
 pub type Afterwards = Box<dyn FnOnce() + Send>;
 
-/// What the source has done to the guest.
+/// The state in which the source left the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hold {
     /// It runs.
     Running,
     /// It was stopped.
     Frozen,
-    /// A request failed: it may run or not.
+    /// A request failed, so it may run or not.
     Unsure,
 }
 
@@ -60,12 +60,12 @@ pub(super) struct GdbSource {
     pub(super) wanted: FetchLimits,
     pub(super) life: Life,
     pub(super) hold: Hold,
-    /// Someone else stopped the guest, so that it must not be resumed.
+    /// Whether someone else stopped the guest, so that it must not be resumed.
     pub(super) held_by_other: bool,
-    /// The guardian ended the last freeze.
+    /// Whether the guardian ended the last freeze.
     pub(super) was_rescued: bool,
     pub(super) freezes: u64,
-    /// Freezes without samples since the last with some.
+    /// Number of consecutive freezes without samples.
     pub(super) lost_in_a_row: u32,
     /// Round trips before the first sample.
     pub(super) first_round_trips: u64,
@@ -84,8 +84,8 @@ impl GdbSource {
             if !matches!(tried, Err(GdbError::Silent { .. })) {
                 break;
             }
-            // It discarded what came after the first packet. An interrupt of a stopped guest would bring no stop
-            // reply: resume it first.
+            // The stub discarded the bytes after the first packet. An interrupt of a stopped guest would bring no stop
+            // reply, so it is resumed first.
             while self.client.unasked()?.is_some() {}
             self.let_run()?;
         }
@@ -94,7 +94,7 @@ impl GdbSource {
         self.let_run()
     }
 
-    /// Takes one sample to see what it costs, and adds that to the facts.
+    /// Takes one sample to measure its cost, and adds that to the facts.
     pub(super) fn note_costs(&mut self) -> Result<(), SourceError> {
         let mut vcpus = Vcpus::new();
         let before = self.client.round_trips;
@@ -241,9 +241,9 @@ impl GdbSource {
         let paging = translation.map(|values| Paging::of_registers(arch, values));
         if let Some(paging) = paging.filter(|_| registers.mask() != 0) {
             self.boots.see(paging);
-            // What looks like a frame there is pairs of 32-bit words.
+            // In 32-bit code, words that look like a frame are pairs of 32-bit values.
             if arch == Arch::X86_64 && !matches!(paging, Paging::X86_64 { .. }) {
-                // One that was never started is in no mode of the guest's.
+                // A vCPU that was never started is not in a mode of the guest's choice.
                 self.narrow += u64::from(!halted);
                 boots::keep_only_ip(arch, &mut registers);
             }
@@ -269,7 +269,7 @@ impl GdbSource {
         })
     }
 
-    /// The page-table root.
+    /// The page-table root of a vCPU.
     fn root(&mut self, paging: Paging, registers: &Registers) -> Option<u64> {
         let arch = self.guest.layout.arch;
         let ip = arch.special_registers().ip;
@@ -310,7 +310,7 @@ impl GdbSource {
         Ok(())
     }
 
-    /// The connection was closed, usually because the guest ended; if not, the guest may be stopped.
+    /// Handles a closed connection. Usually the guest has ended; if not, it may be stopped.
     pub(super) fn gone(&mut self) {
         let is_there = self.guard.release(&self.client);
         if self.life == Life::Alive {
@@ -377,7 +377,7 @@ impl StopWorld for GdbSource {
                 self.boots.sampled(now_ns, vcpus);
                 Ok(())
             }
-            // The guardian resumed the guest because this took too long: our requests stopped it again, or were lost.
+            // The guardian resumed the guest because this took too long. Our requests stopped it again, or were lost.
             Err(_)
                 if !self.guard.guardian.is_frozen()
                     && self.life == Life::Alive

@@ -1,8 +1,8 @@
 //! Fetches stack bytes of all vCPUs of a frozen guest in as few round trips as possible.
 //!
-//! Input: registers. Output: a copy of each stack, from the stack pointer up. How much of a stack is needed depends
-//! on its contents; the first batch asks for as much as recent samples needed, and only a chain of frame pointers
-//! that leaves it costs another. Does not allocate after it was made.
+//! Input: registers. Output: a copy of each stack, from the stack pointer up. How much of a stack is needed depends on
+//! its contents. The first batch requests as much as recent samples needed, and only a chain of frame pointers that
+//! leaves the copy costs another. Does not allocate after it was made.
 
 use super::client::{Client, StopReply};
 use super::error::GdbError;
@@ -21,7 +21,7 @@ const MOST_ROUNDS: usize = 6;
 const ROOM_BYTES: usize = 64 + 16 * 40;
 const PAGE_BYTES: u64 = 4096;
 
-/// What to fetch.
+/// Limits of fetching.
 #[derive(Debug, Clone, Copy)]
 pub struct FetchLimits {
     /// Most bytes of a stack.
@@ -34,7 +34,7 @@ pub struct FetchLimits {
     pub budget_ns: u64,
 }
 
-/// One stack's copy.
+/// The copy of one stack.
 #[derive(Debug)]
 struct Copy {
     address: u64,
@@ -44,13 +44,13 @@ struct Copy {
     goal: usize,
     /// Bytes that there will be after the current batch.
     asked: usize,
-    /// The initial goal, by what was needed recently.
+    /// The initial goal, by the needs of recent samples.
     usual: usize,
-    /// Memory ends at `filled`.
+    /// Whether memory ends at `filled`.
     ended: bool,
 }
 
-/// The stacks' copies.
+/// The copies of all stacks.
 #[derive(Debug)]
 pub struct Stacks {
     wanted: FetchLimits,
@@ -75,7 +75,7 @@ impl Stacks {
         }
     }
 
-    /// Fetches the stacks of `vcpus`, whose handles are the places of their threads.
+    /// Fetches the stacks of `vcpus`, whose handles are the indices of their threads.
     ///
     /// # Errors
     /// The stub does not answer; missing memory is not an error.
@@ -122,7 +122,7 @@ impl Stacks {
         }
     }
 
-    /// Writes the requests of one batch; `false` if nothing is missing.
+    /// Writes the requests of one batch; `false` if no bytes are missing.
     fn ask(&mut self, client: &mut Client, guest: &Guest) -> bool {
         client.begin("for stack bytes");
         let mut any = false;
@@ -199,7 +199,7 @@ impl Copy {
     }
 }
 
-/// Selects `thread`: the one of a stop reply can't be relied on.
+/// Selects `thread`, as the one that a stop reply selected is not reliable.
 pub fn choose(client: &mut Client, thread: &Thread) {
     if !thread.id.is_empty() {
         client.add(format_args!("Hg{}", thread.id));
@@ -209,13 +209,13 @@ pub fn choose(client: &mut Client, thread: &Thread) {
 /// Takes the reply to [`choose`]; returns whether there is such a vCPU.
 ///
 /// # Errors
-/// Why there is no answer.
+/// Says why there is no reply.
 pub fn expect_chosen(client: &mut Client, thread: &Thread) -> Result<bool, GdbError> {
     if thread.id.is_empty() {
         return Ok(true);
     }
     let reply = client.reply()?;
-    // gdbserver may report a further thread's stop late, in the place of the reply.
+    // gdbserver may report a further thread's stop late, in front of the reply.
     let is_late_stop = matches!(StopReply::parse(reply), Some(StopReply::Stopped(_)));
     let mut is_there = is_chosen(reply);
     if is_late_stop {
@@ -232,7 +232,7 @@ fn is_chosen(reply: &[u8]) -> Option<bool> {
     }
 }
 
-/// The pieces in which memory is requested: none crosses a page, so that a missing page affects no other.
+/// Splits a range of memory into requests. None crosses a page, so that a missing page affects no other.
 fn pieces(address: u64, bytes: usize, piece_bytes: usize) -> impl Iterator<Item = (u64, usize)> {
     let piece_bytes = (piece_bytes as u64).min(PAGE_BYTES);
     let mut done = 0;
@@ -256,7 +256,7 @@ pub fn ask_memory(client: &mut Client, guest: &Guest, address: u64, bytes: usize
 /// Takes the replies to [`ask_memory`]; returns the number of bytes before the first missing one.
 ///
 /// # Errors
-/// Why there are no replies.
+/// Says why there are no replies.
 pub fn take_memory(
     client: &mut Client,
     guest: &Guest,

@@ -1,7 +1,7 @@
-//! The threads that run the vCPUs behind a stub, where a monitor tells which they are.
+//! The threads that run the vCPUs behind a stub, if a monitor shows them.
 //!
-//! Input: their `/proc` files. Output: states of vCPUs. A stub says that a vCPU isn't halted; whether it had a
-//! processor, the kernel knows.
+//! Input: their `/proc` files. Output: states of vCPUs. A stub shows whether a vCPU is halted; only the kernel knows
+//! whether it had a processor.
 
 use crate::guest::processor_time::VcpuTimes;
 use crate::source::Vcpu;
@@ -13,23 +13,23 @@ use uprof::State;
 pub struct VcpuThreads {
     threads: Vec<ThreadTimes>,
     times: VcpuTimes,
-    /// Whether a thread sleeps while its guest is idle, which an emulator's also does for other reasons.
+    /// Whether a thread sleeps only while its guest is idle. An emulator's thread also sleeps for other reasons.
     sleep_is_idle: bool,
-    /// Which slept before the guest was stopped.
+    /// Whether each thread slept before the guest was stopped.
     asleep: Vec<bool>,
-    /// When the guest was let run, and for how long it could run from then until the last freeze.
+    /// When the guest was resumed, and for how long it could run from then until the last freeze.
     runs_from_ns: Option<u64>,
     since_ns: u64,
 }
 
 impl VcpuThreads {
-    /// Threads `tids` of process `pid`, under KVM if `kvm`. `None` unless each vCPU has one of its own.
+    /// Threads `tids` of process `pid`, under KVM if `kvm`. `None` unless each vCPU has a thread of its own.
     pub fn open(pid: i32, tids: &[u64], kvm: bool) -> Option<Self> {
         let mut distinct = tids.to_vec();
         distinct.sort_unstable();
         distinct.dedup();
         if distinct.len() < tids.len() {
-            // An emulator may run all vCPUs in turn.
+            // An emulator may run all vCPUs on one thread.
             return None;
         }
         let threads = tids
@@ -46,12 +46,12 @@ impl VcpuThreads {
         })
     }
 
-    /// How many there are.
+    /// Number of threads.
     pub fn count(&self) -> usize {
         self.threads.len()
     }
 
-    /// Looks which sleep, before the guest is stopped at `now_ns`.
+    /// Notes which threads sleep, before the guest is stopped at `now_ns`.
     pub fn look(&mut self, now_ns: u64) {
         self.since_ns = now_ns.saturating_sub(self.runs_from_ns.unwrap_or(now_ns));
         for (thread, asleep) in self.threads.iter().zip(&mut self.asleep) {
@@ -59,12 +59,12 @@ impl VcpuThreads {
         }
     }
 
-    /// The guest runs from now on.
+    /// Must be called when the guest is resumed.
     pub fn let_run(&mut self) {
         self.runs_from_ns = Some(monotonic_ns());
     }
 
-    /// Says whether a vCPU of the last freeze ran.
+    /// Sets whether a vCPU of the last freeze ran.
     pub fn complete(&mut self, vcpu: &mut Vcpu) {
         let place = vcpu.handle as usize;
         let Some(counted_ns) = self
@@ -83,7 +83,7 @@ impl VcpuThreads {
         vcpu.state = self.times.state(place, seen, counted_ns, self.since_ns);
     }
 
-    /// For the end of the recording: name and nanoseconds; nothing where the kernel doesn't count.
+    /// For the end of the recording: name and nanoseconds; nothing if the kernel doesn't count.
     pub fn totals(&self) -> impl Iterator<Item = (String, u64)> {
         self.times.totals().into_iter().filter(|(_, ns)| *ns > 0)
     }

@@ -1,6 +1,6 @@
 //! Examines whether the guest of a monitor's process can be recorded well.
 //!
-//! Input: a target. Output: findings. The guest is stopped only for a few samples.
+//! Input: a target. Output: findings. The guest is paused only for a few samples.
 
 use super::source;
 use crate::elf::GivenImage;

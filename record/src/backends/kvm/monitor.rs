@@ -1,27 +1,27 @@
-//! What the kernel tells of a monitor's process: its vCPUs, the threads that run them, and its large mappings.
+//! Facts about a monitor's process from the kernel: its vCPUs, the threads that run them, and its large mappings.
 //!
-//! Input: `/proc/PID`. Output: places in its memory, and thread ids. Nothing of it is changed here.
+//! Input: `/proc/PID`. Output: addresses in its memory, and thread ids. Nothing in it is changed here.
 
 use crate::source::SourceError;
 use crate::sys::stat;
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 
-/// Name of the mapping of a vCPU's page; its number follows.
+/// Name of the mapping of a vCPU's page; the vCPU's number follows.
 const RUN_PAGE: &str = "anon_inode:kvm-vcpu:";
-/// `ioctl`, and KVM_RUN of linux/kvm.h, as `/proc/PID/task/TID/syscall` has them.
+/// Numbers of `ioctl`, and of KVM_RUN of linux/kvm.h, as `/proc/PID/task/TID/syscall` shows them.
 const IOCTL: &str = "16";
 const KVM_RUN: &str = "0xae80";
-/// Smaller mappings are no guest's memory.
+/// Smallest mapping that can be a guest's memory.
 const LEAST_BYTES: u64 = 1 << 20;
-/// Most vCPUs: KVM's own limit is 4096, recordings have room for this many.
+/// Most vCPUs. KVM's own limit is 4096; recordings have room for this many.
 pub const VCPUS_MAX: usize = crate::source::Vcpus::MOST;
 /// Most bytes read of the list of mappings: a few times as many mappings as the kernel usually allows.
 const MOST_LIST_BYTES: u64 = 64 << 20;
 /// Most mappings that are considered as the guest's memory.
 const AREAS_MAX: usize = 16;
 
-/// Memory of the monitor.
+/// A range of the monitor's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Area {
     /// Address in the monitor.
@@ -50,15 +50,15 @@ pub struct Monitor {
     pub memory: File,
     /// Its vCPUs, by number.
     pub vcpus: Vec<MonitorVcpu>,
-    /// What may be guest memory, the largest first.
+    /// Mappings that may be guest memory, the largest first.
     pub areas: Vec<Area>,
 }
 
 impl Monitor {
-    /// Looks at process `pid`.
+    /// Examines process `pid`.
     ///
     /// # Errors
-    /// There is none, it is not accessible, or it has no vCPU.
+    /// There is no such process, it is not accessible, or it has no vCPU.
     pub fn of(pid: i32) -> Result<Self, SourceError> {
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).map_err(|_| {
             SourceError(format!(
@@ -105,7 +105,7 @@ impl Monitor {
         ids.collect()
     }
 
-    /// What thread `tid` is doing.
+    /// The activity of thread `tid`.
     pub fn doing(&self, tid: i32) -> Doing {
         let pid = self.pid;
         let path = format!("/proc/{pid}/task/{tid}/syscall");
@@ -122,18 +122,18 @@ impl Monitor {
     }
 }
 
-/// What a thread is doing.
+/// The activity of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doing {
     /// It is in KVM_RUN of this vCPU.
     RunsVcpu(u32),
-    /// It runs, and would have to be stopped to tell.
+    /// It runs, so its activity is known only once it is stopped.
     Unknown,
     /// Neither.
     Other,
 }
 
-/// The descriptor on which a thread called KVM_RUN, by its `syscall` (proc_pid_syscall(5)).
+/// The descriptor on which a thread called KVM_RUN, given its `syscall` (proc_pid_syscall(5)).
 fn parse_call(text: &str) -> Option<u32> {
     let mut words = text.split(' ');
     let (call, descriptor, request) = (words.next()?, words.next()?, words.next()?);
@@ -165,7 +165,7 @@ fn parse(maps: &str) -> (Vec<MonitorVcpu>, Vec<Area>) {
         if !access.starts_with("rw") {
             continue;
         }
-        // Beyond its first pages a vCPU may have a ring, which a monitor maps apart.
+        // A vCPU may have a ring beyond its first pages, which a monitor maps separately.
         if let Some(number) = number(path).filter(|_| offset.bytes().all(|digit| digit == b'0')) {
             if vcpus.len() < VCPUS_MAX && vcpus.iter().all(|other| other.number != number) {
                 vcpus.push(MonitorVcpu {

@@ -1,26 +1,26 @@
-//! Guest memory in the monitor's own, by the guest's page tables.
+//! Guest memory as part of the monitor's memory, read by the guest's page tables.
 //!
-//! Input: the monitor's large mappings, and registers of vCPUs. Output: bytes. KVM tells nobody which part of a monitor
-//! is the guest's memory, so it is found by what only that can hold: page tables by which each vCPU gets from its root
-//! to the code that it runs, all of them marked as used by the processor. What isn't found is not read.
+//! Input: the monitor's large mappings, and registers of vCPUs. Output: bytes. KVM doesn't report which part of a
+//! monitor is the guest's memory. It is found by its contents: page tables that lead each vCPU from its root to the
+//! code that it runs, all marked as used by the processor. Memory that isn't found is not read.
 
 use super::monitor::Area;
 use crate::guest::page_tables::{FrameAddress, FrameReader, Paging};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// Where memory goes on above the addresses that 32-bit devices have.
+/// Address at which memory continues above the range of 32-bit devices.
 const HIGH: u64 = 4 << 30;
-/// Where memory below 4 GiB ends at the latest, in monitors that have both parts in one mapping: QEMU's machines `q35`,
-/// `microvm` and `pc`, Firecracker and cloud-hypervisor.
+/// Addresses below 4 GiB at which memory may end in monitors that have both parts in one mapping: QEMU's machines
+/// `q35`, `microvm` and `pc`, Firecracker and cloud-hypervisor.
 const GAPS: [u64; 4] = [2 << 30, 3 << 30, 3 << 30 | 1 << 28, 3 << 30 | 1 << 29];
 /// `_PAGE_PRESENT` and `_PAGE_ACCESSED`.
 const PRESENT: u64 = 1;
 const ACCESSED: u64 = 1 << 5;
-/// Bytes of code that are looked at.
+/// Bytes of code that are examined.
 const CODE_BYTES: usize = 16;
 
-/// What shows where memory is: how a vCPU translated the address of the code that it ran.
+/// Evidence for the position of memory: how a vCPU translated the address of the code that it ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Evidence {
     /// Its page tables.
@@ -29,7 +29,7 @@ pub struct Evidence {
     pub ip: u64,
 }
 
-/// Which parts of the monitor are the guest's memory from 0 on, and from 4 GiB on.
+/// The parts of the monitor's memory that are the guest's, from address 0 on and from 4 GiB on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     low: Area,
@@ -37,7 +37,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// All that there may be, likely ones first.
+    /// All possible layouts, likely ones first.
     fn possible(areas: &[Area]) -> impl Iterator<Item = Layout> {
         let whole = areas.iter().map(|&low| Layout { low, high: None });
         let split = areas.iter().flat_map(|area| {
@@ -95,14 +95,14 @@ pub struct Ram {
     /// `/proc/PID/mem`.
     memory: File,
     layout: Option<Layout>,
-    /// Layouts that fit all that was seen.
+    /// Layouts that fit all evidence so far.
     possible: Vec<Layout>,
-    /// How often what was seen fitted a layout, and how often none.
+    /// How often evidence fitted a layout, and how often it fitted none.
     fitted: (u32, u32),
 }
 
 impl Ram {
-    /// Memory among `areas`, that is not found yet.
+    /// Guest memory among `areas` that is not found yet.
     pub fn new(memory: File, areas: &[Area]) -> Self {
         Ram {
             memory,
@@ -112,14 +112,14 @@ impl Ram {
         }
     }
 
-    /// Where it is, if it was found: where nearly all fits that was seen. (A vCPU may be about to fault at code that is
-    /// not mapped.)
+    /// The layout, if nearly all evidence fits it. (Not all, since a vCPU may be about to fault at code that is not
+    /// mapped.)
     pub fn layout(&self) -> Option<Layout> {
         let (fitted, others) = self.fitted;
         self.layout.filter(|_| fitted > 3 * others)
     }
 
-    /// Looks for it by what a vCPU does that stands still.
+    /// Searches with the evidence of one paused vCPU.
     pub fn weigh(&mut self, evidence: Evidence) {
         let mut possible = std::mem::take(&mut self.possible);
         let mut fits = |layout: &Layout| {
@@ -130,6 +130,7 @@ impl Ram {
             possible.retain(&mut fits);
             self.fitted.0 += 1;
         } else {
+            // Evidence that fits no layout excludes none: the vCPU may be about to fault.
             self.fitted.1 += 1;
         }
         self.layout = possible.first().copied();
@@ -145,14 +146,14 @@ impl FrameReader for Ram {
     }
 }
 
-/// Memory whose tables are read only as far as the processor has used them.
+/// Memory whose tables are read only if the processor has marked them as used.
 struct Used<'a>(&'a mut Ram);
 
 impl Used<'_> {
     fn explains(&mut self, evidence: Evidence) -> bool {
         let mut code = [0; CODE_BYTES];
         let read = evidence.paging.read(self, evidence.ip, &mut code);
-        // An instruction may end where memory does. Zeros are code that nobody runs.
+        // An instruction may end where memory does. Zeros are not code that a guest runs.
         read > 0 && code[..read].iter().any(|&byte| byte != 0)
     }
 }
@@ -173,7 +174,7 @@ mod tests {
     const ENTRY: u64 = PRESENT | ACCESSED | 2;
     const IP: u64 = 0x20_0010;
 
-    /// Memory of a monitor with two areas of 16 pages; the second is that of a guest whose code is in its page 7.
+    /// Memory of a monitor with two areas of 16 pages. The second is a guest's, whose code is in its page 7.
     fn monitor(entry: u64, code: u8) -> (File, [Area; 2]) {
         let mut bytes = vec![0; 32 * 4096];
         let guest = 16 * 4096;
@@ -211,7 +212,7 @@ mod tests {
         assert_eq!(ram.layout().unwrap().low, areas[1]);
         let mut read = [0; 8192];
         assert_eq!(evidence(IP).paging.read(&mut ram, IP, &mut read), 4096 - 16);
-        // One of five may be elsewhere, two of six may not.
+        // One contradiction in five samples is tolerated, two in six are not.
         ram.weigh(evidence(0x40_0000));
         assert_eq!(ram.layout().unwrap().low, areas[1]);
         ram.weigh(evidence(0x40_0000));

@@ -1,4 +1,4 @@
-//! What is left to do when the recorder is gone: little, since the kernel lets the threads go that it held.
+//! Restores the monitor when the recorder is gone. Little is needed, since the kernel resumes the traced threads.
 
 use super::run_page;
 use crate::guest::guardian::Rescuer;
@@ -8,19 +8,19 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;
 
-/// The words by which KVM is asked to hand out registers.
+/// The words that request registers from KVM.
 #[derive(Debug)]
 pub struct Words {
     /// `/proc/PID/mem` of the monitor.
     memory: File,
-    /// Their addresses, and what they were before.
+    /// Their addresses, and their previous values.
     words: Vec<(u64, u64)>,
-    /// Where KVM writes CR0.
+    /// Addresses at which KVM writes CR0.
     marks: Vec<u64>,
 }
 
 impl Words {
-    /// Those of the pages at `pages` in the monitor.
+    /// The words in the pages at `pages` in the monitor.
     ///
     /// # Errors
     /// The monitor is gone.
@@ -43,8 +43,9 @@ impl Words {
         self.memory.as_raw_fd()
     }
 
-    /// Asks KVM for the registers of all vCPUs, at each of their returns to the monitor. What it wrote before is no
-    /// longer taken for a state: KVM reads nothing there, unless a monitor asks it to.
+    /// Requests the registers of all vCPUs, at each of their returns to the monitor. Registers that KVM wrote before
+    /// are erased, so that they aren't taken for a state. That is harmless: KVM reads them only if the monitor asks
+    /// it to.
     ///
     /// # Errors
     /// The monitor is gone.
@@ -56,7 +57,7 @@ impl Words {
         words.try_for_each(|&(at, before)| self.write(at, before | run_page::WANTED))
     }
 
-    /// Leaves all as it was. A monitor that is gone needs nothing.
+    /// Restores the previous values. A monitor that is gone needs no restoring.
     pub fn restore(&self) {
         for &(at, before) in &self.words {
             let _ = self.write(at, before);
@@ -68,18 +69,18 @@ impl Words {
     }
 }
 
-/// Looks after one guest.
+/// The rescuer of one guest.
 pub struct MonitorRescuer {
-    /// What to restore.
+    /// The words to restore.
     pub words: Words,
-    /// The recorder.
+    /// Process id of the recorder.
     pub recorder: i32,
-    /// The monitor.
+    /// Process id of the monitor.
     pub monitor: i32,
 }
 
 impl Rescuer for MonitorRescuer {
-    /// Only the recorder can let the threads go, so it is woken, if it was stopped.
+    /// Only the recorder, as the tracer, can resume the threads. So it is continued, in case it was stopped.
     fn resume(&mut self) {
         let _ = kill(Pid::from_raw(self.recorder), Signal::SIGCONT);
     }

@@ -1,20 +1,20 @@
-//! The page that KVM shares with a monitor for each vCPU (`struct kvm_run` of linux/kvm.h), as far as registers of
-//! x86-64 are in it.
+//! The page that KVM shares with a monitor for each vCPU (`struct kvm_run` of linux/kvm.h), as far as it holds
+//! registers of x86-64.
 //!
-//! Input: bytes of it. Output: registers by DWARF number, and how the vCPU translates addresses. Documentation of the
-//! kernel, "The Definitive KVM API", KVM_CAP_SYNC_REGS (Linux 4.17).
+//! Input: bytes of the page. Output: registers by DWARF number, and how the vCPU translates addresses. Source: the
+//! kernel's "The Definitive KVM API", KVM_CAP_SYNC_REGS (Linux 4.17).
 
 use uprof::Registers;
 use uprof::cpu::x86_64;
 
-/// Offset of `kvm_valid_regs`, which KVM heeds at each return to the monitor and never changes.
+/// Offset of `kvm_valid_regs`, which KVM reads at each return to the monitor and never changes.
 pub const VALID_AT: u64 = 288;
-/// `KVM_SYNC_X86_REGS` and `KVM_SYNC_X86_SREGS`: what KVM is to write there.
+/// `KVM_SYNC_X86_REGS` and `KVM_SYNC_X86_SREGS`: the registers that KVM is asked to write.
 pub const WANTED: u64 = 1 << 0 | 1 << 1;
 /// Bytes from `kvm_valid_regs` to the end of `struct kvm_sregs`.
 pub const BYTES: usize = REGISTERS_AT + 144 + 312;
 
-/// Offset of CR0, which is never zero in what KVM writes.
+/// Offset of CR0. Its value is never zero once KVM has written it.
 pub const CR0_AT: u64 = VALID_AT + CONTROL_AT as u64;
 
 /// `struct kvm_regs`, after `kvm_valid_regs` and `kvm_dirty_regs`.
@@ -29,7 +29,7 @@ const LONG_MODE_ACTIVE: u64 = 1 << 10;
 /// `l` of the code segment's `struct kvm_segment`: its code is 64-bit code.
 const CODE_IS_LONG_AT: usize = SYSTEM_AT + 19;
 
-/// What KVM wrote.
+/// The registers that KVM wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State {
     /// CR0, CR3, CR4 and EFER.
@@ -40,12 +40,12 @@ pub struct State {
     pub is_long: bool,
 }
 
-/// Whether KVM is asked to write the registers.
+/// Whether KVM was asked to write the registers.
 pub fn is_asked(bytes: &[u8; BYTES]) -> bool {
     word(bytes, 0) & WANTED == WANTED
 }
 
-/// The state in the page; `None` while KVM has written none.
+/// The state in the page; `None` if KVM has not written one.
 pub fn state(bytes: &[u8; BYTES]) -> Option<State> {
     let control = |index: usize| word(bytes, CONTROL_AT + 8 * index);
     let control = [control(0), control(2), control(3), control(5)];
@@ -65,7 +65,7 @@ pub fn state(bytes: &[u8; BYTES]) -> Option<State> {
         registers.set(x86_64::FS_BASE, word(bytes, FS_AT));
         registers.set(x86_64::GS_BASE, word(bytes, GS_AT));
     } else {
-        // Zero, but in real mode.
+        // Its base is zero except in real mode.
         let base = word(bytes, SYSTEM_AT);
         registers.set(x86_64::RIP, base.wrapping_add(general(16)));
     }
@@ -114,7 +114,8 @@ mod tests {
         assert!(is_asked(&bytes));
         assert_eq!(read.control, [0x8000_0011, 0x5000, 0x20, 0]);
         let SpecialRegisters { ip, sp, fp } = Arch::X86_64.special_registers();
-        // Neither mode nor code segment are 64-bit; then only the mode is, as of 32-bit processes of a 64-bit kernel.
+        // First neither the mode nor the code segment is 64-bit; then only the mode is, as in 32-bit processes of a
+        // 64-bit kernel.
         let efer = 712 - VALID_AT as usize;
         for mode in [0, LONG_MODE_ACTIVE] {
             bytes[efer..efer + 8].copy_from_slice(&mode.to_le_bytes());

@@ -1,7 +1,7 @@
 //! Finds the threads that run the vCPUs of a monitor.
 //!
-//! Input: its process. Output: a thread for each vCPU that runs. A thread that waits in the kernel is told by its call;
-//! one that runs is stopped for a moment to tell, as a debugger does that attaches.
+//! Input: its process. Output: a thread for each vCPU that runs. The system call of a thread that waits in the kernel
+//! shows its activity. A running thread is stopped for a moment to find out, as an attaching debugger does.
 
 use super::monitor::{Doing, Monitor};
 use super::thread::Thread;
@@ -12,11 +12,11 @@ use crate::sys::clock::monotonic_ns;
 use nix::errno::Errno;
 use std::time::{Duration, Instant};
 
-/// A thread that does not stop within this time is left out of a sample.
+/// A thread that does not stop within this time is left out of a sample, in nanoseconds.
 pub const STOP_WITHIN_NS: u64 = 50_000_000;
-/// How long vCPUs are looked for.
+/// Longest search for vCPUs.
 const SEARCH: Duration = Duration::from_secs(2);
-/// How long a thread that is let go may take to stop for that.
+/// How long a resumed thread may take to report the requested stop, in nanoseconds.
 const PATIENCE_NS: u64 = 1_000_000_000;
 
 /// A vCPU.
@@ -27,9 +27,9 @@ pub struct VcpuThread {
     pub run_page: u64,
     /// The thread that runs it.
     pub thread: Thread,
-    /// It slept when it was asked to stop: the vCPU was halted, or waited in its monitor.
+    /// Whether it slept when it was asked to stop: the vCPU was halted, or waited in its monitor.
     pub asleep: bool,
-    /// It was stopped by a signal, as its whole monitor is then.
+    /// Whether a signal had stopped it, and with it its whole monitor.
     pub stopped: bool,
     /// The processor that it ran on then.
     pub processor: Option<usize>,
@@ -53,7 +53,7 @@ impl Held for VcpuThread {
     }
 }
 
-/// The threads that run the vCPUs: each is in KVM_RUN now and then, or it is no vCPU that runs.
+/// The threads that run the vCPUs. Such a thread is in KVM_RUN now and then; a vCPU without one doesn't run.
 pub fn find_threads(monitor: &Monitor) -> Result<Vec<VcpuThread>, SourceError> {
     let mut found: Vec<VcpuThread> = Vec::with_capacity(monitor.vcpus.len());
     let begun = Instant::now();
@@ -97,7 +97,7 @@ pub fn find_threads(monitor: &Monitor) -> Result<Vec<VcpuThread>, SourceError> {
     Ok(found)
 }
 
-/// What a thread that runs is doing.
+/// The activity of a running thread.
 fn stop_and_look(monitor: &Monitor, tid: i32) -> Result<Doing, SourceError> {
     let Some(mut thread) = Thread::of(monitor.pid, tid) else {
         return Ok(Doing::Other);
@@ -114,16 +114,18 @@ fn stop_and_look(monitor: &Monitor, tid: i32) -> Result<Doing, SourceError> {
     Ok(doing)
 }
 
-/// Lets a thread go that may not have stopped yet; if it doesn't within a second, the kernel does so when we end.
+/// Resumes a thread that may not have stopped yet. If it doesn't stop within a second, the kernel resumes it when the
+/// recorder ends.
 pub fn let_go_for_sure(thread: &mut Thread) {
     thread.let_go();
     if thread.is_held() {
+        // A thread that had not stopped needs a second call once it has.
         thread.wait(monotonic_ns() + PATIENCE_NS);
         thread.let_go();
     }
 }
 
-/// Why a thread can't be held.
+/// The reason why a thread can't be stopped.
 pub fn refused(pid: i32, tid: i32, errno: Errno) -> SourceError {
     let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status"));
     let status = status.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Samples the guest of a monitor, whose vCPUs' threads it holds for each sample.
+//! Samples the guest of a monitor, whose vCPUs' threads it pauses for each sample.
 
 use super::monitor::Monitor;
 use super::ram::{Evidence, Ram};
@@ -23,11 +23,11 @@ use std::time::{Duration, Instant};
 use uprof::cold::{Target, TargetKind, TaskChange, TaskEvent};
 use uprof::{Arch, Details, State, Task};
 
-/// How long memory is looked for.
+/// Longest search for the guest's memory.
 const SEARCH: Duration = Duration::from_secs(2);
-/// How long somebody else may hold the threads, as another recorder does for the length of its samples.
+/// How long another program may trace the threads, as another recorder does during its samples, in nanoseconds.
 const PATIENCE_NS: u64 = 1_000_000_000;
-/// Enough rounds to tell where memory is.
+/// Number of samples that is sufficient to find the memory.
 const ROUNDS: u32 = 16;
 
 /// The total of samples of vCPUs whose monitor was stopped by a signal.
@@ -49,24 +49,24 @@ struct KvmSource {
     stopped: u64,
     life: Life,
     freezes: u64,
-    /// When the guest was let go.
+    /// When the guest was resumed.
     let_go_ns: Option<u64>,
-    /// When it was last held and let go, and for how long it could run from then until the last freeze.
+    /// When it was last paused and resumed, and for how long it could run from then until the last freeze.
     runs_from_ns: Option<u64>,
     since_ns: u64,
     /// Processor time of each vCPU's thread, and of all.
     times: VcpuTimes,
     /// vCPUs without a sample, since they didn't stop in time or KVM was no longer asked for registers.
     left_out: u64,
-    /// Since when somebody else holds the threads.
+    /// Since when another program has traced the threads.
     held_by_other_ns: Option<u64>,
 }
 
-/// Opens the guest of process `pid`. Must be called on the thread that will sample, while it is the only one: it forks
-/// a guardian.
+/// Opens the guest of process `pid`. Must be called on the thread that will sample, while it is the only one, since it
+/// forks a guardian.
 ///
 /// # Errors
-/// Why the guest can't be sampled; it keeps running.
+/// Says why the guest can't be sampled; it keeps running.
 pub fn open(pid: i32, images: Vec<Image>) -> Result<Source, SourceError> {
     if !cfg!(target_arch = "x86_64") {
         return Err(SourceError(
@@ -97,7 +97,7 @@ pub fn open(pid: i32, images: Vec<Image>) -> Result<Source, SourceError> {
         recorder: std::process::id() as i32,
         monitor: pid,
     };
-    // From here on it leaves the words as they were, should this function fail.
+    // From here on the guardian restores the words, should this function fail.
     let guardian = Guardian::start(&[descriptor], rescuer)?;
     let vcpus = find_threads(&monitor)?;
     words.ask().map_err(gone)?;
@@ -156,7 +156,7 @@ fn facts(monitor: &Monitor, vcpus: &[VcpuThread], images: Vec<Image>) -> Facts {
 }
 
 impl KvmSource {
-    /// Takes samples until it is certain where the guest's memory is.
+    /// Takes samples until the position of the guest's memory is certain.
     fn find_memory(&mut self) -> Result<(), SourceError> {
         let begun = Instant::now();
         let mut has_registers = false;
@@ -215,7 +215,7 @@ impl KvmSource {
         }
     }
 
-    /// Holds all vCPUs; returns whether nobody else had one.
+    /// Pauses all vCPUs; returns whether no other program traced one.
     fn hold(&mut self) -> Result<bool, SourceError> {
         for vcpu in &mut self.vcpus {
             let (state, processor) = vcpu.thread.times().seen().unzip();
@@ -248,7 +248,7 @@ impl KvmSource {
                 continue;
             }
             if !run_page::is_asked(&bytes) {
-                // Another recorder has ended, or the monitor has wishes of its own.
+                // Another recorder has ended, or the monitor has requests of its own.
                 self.left_out += 1;
                 let _ = self.words.ask();
                 continue;
@@ -272,7 +272,7 @@ impl KvmSource {
                 state: match ip {
                     _ if vcpu.stopped => State::Paused,
                     None => State::Offline,
-                    // It waits to be started.
+                    // The vCPU waits to be started.
                     Some(_) if vcpu.asleep && !vcpu.is_long => State::Offline,
                     Some(_) if vcpu.asleep => State::Blocked,
                     Some(_) => State::Running,
@@ -291,7 +291,7 @@ impl KvmSource {
 
     fn let_all_go(&mut self) {
         self.let_go_ns = let_all_go(&mut self.vcpus);
-        // Between samples, nobody is held.
+        // Between samples, no thread is paused.
         self.runs_from_ns = self.let_go_ns.or(self.runs_from_ns);
     }
 }
@@ -335,7 +335,7 @@ impl StopWorld for KvmSource {
         true
     }
 
-    /// The guardian can't let the threads go, so that this is done in any case.
+    /// Resumes the threads in any case, since the guardian can't.
     fn resume(&mut self) -> Result<(), SourceError> {
         self.guardian.may_resume();
         self.let_all_go();
@@ -343,7 +343,8 @@ impl StopWorld for KvmSource {
         Ok(())
     }
 
-    /// A thread that was not asleep may have waited for a processor: when it stopped, the kernel counted what it had.
+    /// A thread that was not asleep may have waited for a processor. Its processor time is exact now, as the kernel
+    /// updated it when the thread stopped.
     fn complete(&mut self, vcpus: &mut Vcpus) {
         for vcpu in vcpus.all_mut() {
             let place = vcpu.handle as usize;
@@ -368,7 +369,7 @@ impl StopWorld for KvmSource {
 
     fn between(&mut self, sink: &mut Sink) -> Result<Life, SourceError> {
         self.boots.report(self.facts.target.vcpus, sink);
-        // Those that stopped late.
+        // Threads that stopped late.
         self.let_all_go();
         if self.life == Life::Alive && self.vcpus.iter().all(|vcpu| vcpu.thread.is_gone()) {
             self.life = Life::Ended(format!(
@@ -386,7 +387,7 @@ impl StopWorld for KvmSource {
             ("rescues".into(), self.guardian.rescues()),
         ];
         totals.extend(self.boots.totals(self.narrow));
-        // Where the kernel doesn't say, nothing is counted.
+        // If the kernel doesn't report processor time, nothing is counted.
         let times = self.times.totals();
         totals.extend(times.into_iter().filter(|(_, ns)| *ns > 0));
         if self.stopped > 0 {

@@ -1,6 +1,6 @@
-//! Holds the thread of a vCPU by ptrace, for the length of one sample: between samples nobody traces it.
+//! Pauses the thread of a vCPU by ptrace, for the length of one sample. Between samples nobody traces it.
 //!
-//! The kernel detaches a thread whose tracer is gone and lets it run as it was; only its call that was interrupted
+//! If the tracer is gone, the kernel detaches the thread and resumes it unchanged. Only its interrupted system call
 //! ends early, with EINTR, as by any signal.
 
 use crate::sys::clock::{monotonic_ns, sleep_until};
@@ -11,20 +11,20 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-/// Polls before sleeping: a thread on another processor stops within these.
+/// Polls without a sleep; a thread on another processor stops within these.
 const POLLS_AT_ONCE: u32 = 50;
-/// Sleep between later polls.
+/// Sleep between later polls, in nanoseconds.
 const BETWEEN_POLLS_NS: u64 = 30_000;
 /// `PTRACE_EVENT_STOP` of `linux/ptrace.h`: a requested stop, or a group stop.
 const EVENT_STOP: i32 = 128;
 
-/// What we did to the thread.
+/// The thread's state in our hands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hold {
     Free,
     /// Traced, and asked to stop.
     Asked,
-    /// It stands, and was about to get this signal.
+    /// It is paused, and was about to receive this signal.
     Stopped(Option<Signal>),
     /// It has ended.
     Gone,
@@ -53,7 +53,7 @@ impl Thread {
         self.tid.as_raw()
     }
 
-    /// Its state and time, as the kernel has them.
+    /// Its state and time, as the kernel reports them.
     pub fn times(&self) -> &ThreadTimes {
         &self.times
     }
@@ -65,7 +65,7 @@ impl Thread {
     /// Asks it to stop.
     ///
     /// # Errors
-    /// EPERM if somebody else traces it. That it has ended is none.
+    /// EPERM if another program traces it. A thread that has ended is not an error.
     pub fn ask(&mut self) -> Result<(), Errno> {
         if self.hold != Hold::Free {
             return Ok(());
@@ -76,7 +76,7 @@ impl Thread {
                 self.hold = Hold::Gone;
                 return Ok(());
             }
-            // So the kernel answers for a thread that is about to end, too.
+            // The kernel also returns EPERM for a thread that is about to end.
             Err(Errno::EPERM) if self.state().is_none() => {
                 self.hold = Hold::Gone;
                 return Ok(());
@@ -92,7 +92,7 @@ impl Thread {
         }
     }
 
-    /// Waits until it stands, has ended, or `deadline_ns` is over; returns whether it stands.
+    /// Waits until it is paused, has ended, or `deadline_ns` is over; returns whether it is paused.
     pub fn wait(&mut self, deadline_ns: u64) -> bool {
         let mut polls = 0;
         while self.hold == Hold::Asked && !self.look() && monotonic_ns() < deadline_ns {
@@ -106,13 +106,13 @@ impl Thread {
         matches!(self.hold, Hold::Stopped(_))
     }
 
-    /// Looks whether it has stopped as asked; returns whether there was news.
+    /// Checks whether it has stopped as asked; returns whether its state has changed.
     fn look(&mut self) -> bool {
         let flags = WaitPidFlag::WNOHANG | WaitPidFlag::__WALL;
         self.hold = match waitpid(self.tid, Some(flags)) {
             Ok(WaitStatus::StillAlive) => return false,
             Ok(WaitStatus::Stopped(_, signal)) => Hold::Stopped(Some(signal)),
-            // A group stop (SIGSTOP and the like), in which it stays when it is let go, or our own.
+            // A group stop (SIGSTOP and the like), which lasts beyond our resume; or our own stop.
             Ok(WaitStatus::PtraceEvent(_, _, EVENT_STOP)) => Hold::Stopped(None),
             Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) | Err(_) => Hold::Gone,
             Ok(_) => Hold::Stopped(None),
@@ -120,7 +120,7 @@ impl Thread {
         true
     }
 
-    /// Lets it go. One that has not stopped yet is let go once it has, by another call.
+    /// Resumes it. If it has not stopped yet, another call is needed once it has.
     pub fn let_go(&mut self) {
         if self.hold == Hold::Asked {
             self.look();
@@ -133,7 +133,7 @@ impl Thread {
         }
     }
 
-    /// Whether it was asked to stop and is not let go yet.
+    /// Whether it was asked to stop and is not resumed yet.
     pub fn is_held(&self) -> bool {
         matches!(self.hold, Hold::Asked | Hold::Stopped(_))
     }
@@ -161,7 +161,7 @@ mod tests {
             thread.let_go();
             assert!(!thread.is_held() && thread.state() != Some(b't'));
         }
-        // What it was about to get, it gets.
+        // A signal that it was about to receive is delivered.
         thread.ask().unwrap();
         nix::sys::signal::kill(Pid::from_raw(pid), Signal::SIGTERM).unwrap();
         assert!(thread.wait(monotonic_ns() + 10_000_000_000));

@@ -1,12 +1,13 @@
-//! Which share of the samples in a kernel buffer is the target's.
+//! Estimates the target's share of the samples in a kernel buffer.
 //!
-//! Input: of each sample whether it is the target's. Output: how many of the dropped records count as lost. The kernel
-//! says how many records it dropped, but not whose, and events of processors write those of all processes. A full
-//! buffer ends with the samples from just before the loss, so their share is taken.
+//! Input: for each sample, whether it is the target's. Output: how many of the dropped records count as lost. The
+//! kernel reports how many records it dropped, but not whose, and events of processors write those of all processes.
+//! A full buffer ends with the samples from just before the loss, so their share is used.
 
 use std::cell::Cell;
 
-/// Samples of a block. The last one and the current one give the share: fewer than the smallest buffer holds.
+/// Samples of a block. The last block and the current one give the share; they are fewer than the smallest buffer
+/// holds.
 const BLOCK: u32 = 16;
 
 /// The samples of one buffer.
@@ -14,7 +15,7 @@ const BLOCK: u32 = 16;
 pub struct BufferShare {
     now: Cell<Seen>,
     last: Cell<Seen>,
-    /// The part of a record that was left over.
+    /// The fraction of a record that was carried over.
     rest: Cell<f64>,
     others: Cell<u64>,
 }
@@ -40,8 +41,8 @@ impl BufferShare {
         self.now.set(Seen::default());
     }
 
-    /// How many of `count` dropped records count as the target's: none before the first sample, when the buffer was
-    /// filled before the recording began.
+    /// How many of `count` dropped records count as the target's. None do before the first sample, as the buffer was
+    /// then filled before the recording began.
     pub fn of(&self, count: u64) -> u64 {
         let (now, last) = (self.now.get(), self.last.get());
         let all = (now.all + last.all).max(1);
@@ -69,7 +70,7 @@ mod tests {
         assert_eq!(share.of(700), 0, "nothing was sampled yet");
         (0..100).for_each(|_| share.see(true));
         assert_eq!(share.of(10), 10);
-        // Whoever ran before must not count.
+        // Processes that ran before the recording must not count.
         (0..2 * BLOCK).for_each(|_| share.see(false));
         assert_eq!(share.of(765), 0);
         (0..2 * BLOCK).for_each(|at| share.see(at % 4 == 0));

@@ -1,8 +1,8 @@
-//! Reads the processor time of processes, to be compared with their samples.
+//! Reads the processor time of processes, for comparison with their samples.
 //!
-//! The clock of a process is gone when it ends. What it had at the last reading is reported as its own time; the
-//! rest, and all time of processes that came and went between two readings, is reported as that of ended children of
-//! the process that waited for them.
+//! The clock of a process is gone when it ends. Its time at the last reading is reported as its own. The rest, and all
+//! time of processes that came and went between two readings, is reported as time of ended children of the process that
+//! waited for them.
 
 use super::stat::{self, Stat};
 use crate::sys::clock::{boot_ns, monotonic_ns, processor_time_ns};
@@ -13,36 +13,36 @@ use uprof::cold::ProcessTime;
 const MOST_TIMED: usize = 4096;
 /// How often the time of a running process is reported, so that a truncated recording has some of it.
 const REPORT_NS: u64 = 10_000_000_000;
-/// `/proc` has start times in ticks of this length.
+/// Length of a tick, the unit of start times in `/proc`.
 const TICK_NS: u64 = 10_000_000;
 
-/// The processes, and what was reported of them.
+/// The processes, and the times that were reported of them.
 #[derive(Debug, Default)]
 pub struct Census {
-    /// When the first reading was, by the clock of process start times.
+    /// Time of the first reading, by the clock of process start times.
     began_boot_ns: Option<u64>,
     began_ns: u64,
     known: HashMap<i32, Known>,
-    /// Time of processes that ended with their parents, so that whoever adopted them may have waited for them: of the
-    /// last two readings, as it may take that long.
+    /// Time of processes that ended with their parents, for each of the last two readings. Their adopter may have
+    /// waited for them, and that may take as long as two readings.
     orphaned_ns: [u64; 2],
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Known {
-    /// As of the last reading.
+    /// Its state at the last reading.
     stat: Stat,
     own_ns: u64,
     seen_ns: u64,
-    /// How much of that was reported or is from before the recording; for children, with what was reported as their
-    /// own.
+    /// How much of its time was reported or is from before the recording. For children, this includes time that was
+    /// reported as their own.
     reported_own_ns: u64,
     reported_ended_ns: u64,
     reported_up_to_ns: u64,
 }
 
 impl Census {
-    /// Reads the clocks of `pids`; returns what is to be reported. `last`: this is the last reading.
+    /// Reads the clocks of `pids`; returns the times to report. `last`: this is the last reading.
     pub fn read(&mut self, pids: &[i32], last: bool) -> Vec<ProcessTime> {
         let began_boot_ns = *self.began_boot_ns.get_or_insert_with(|| {
             self.began_ns = monotonic_ns();
@@ -95,8 +95,8 @@ impl Census {
         times
     }
 
-    /// The last reading of a process that ended is also part of the time of the process that waited for it, and must
-    /// not be reported twice.
+    /// The last reading of a process that ended is also part of the time of the process that waited for it. It must not
+    /// be reported twice.
     fn leave_out(&mut self, gone: &HashMap<i32, Known>, ended: &Known) {
         let time_ns = ended.own_ns.saturating_add(ended.stat.ended_children_ns);
         if let Some(parent) = self.known.get_mut(&ended.stat.parent) {
@@ -106,8 +106,8 @@ impl Census {
         }
     }
 
-    /// Takes the time of orphans from what is not reported yet of ended children, whoever's they are: their parent may
-    /// have waited for them before it ended, and its own parent for it, or one that adopted them.
+    /// Subtracts the time of orphans from the unreported time of any process's ended children. Their parent may have
+    /// waited for them before it ended, and its own parent for it, or a process that adopted them may have.
     fn leave_out_orphans(&mut self) {
         for orphaned_ns in &mut self.orphaned_ns {
             for known in self.known.values_mut() {

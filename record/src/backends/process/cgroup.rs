@@ -18,7 +18,7 @@ impl Cgroup {
     /// takes precedence.
     ///
     /// # Errors
-    /// That there is none.
+    /// There is no such group.
     pub fn find(name: &str) -> Result<Cgroup, SourceError> {
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let given = Path::new(name);
@@ -91,7 +91,7 @@ fn listed(file: &Path) -> Vec<i32> {
     pids.filter(|&pid: &i32| pid > 0).collect()
 }
 
-/// Where hierarchies are mounted, version 2 first.
+/// The mount points of hierarchies, version 2 first.
 fn hierarchies(mounts: &str) -> impl Iterator<Item = PathBuf> + '_ {
     let of_kind = move |kind: &'static str| {
         mounts.lines().filter_map(move |line| {
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(found, expected.map(PathBuf::from));
     }
 
-    /// Plain folders in the place of groups.
+    /// Plain folders stand in for groups.
     #[test]
     fn groups_below_a_group_up_to_the_last_and_past_it() {
         let folder = tempfile::tempdir().unwrap();

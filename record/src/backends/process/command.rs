@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub struct Command {
     /// Program and arguments; never empty.
     pub arguments: Vec<String>,
-    /// Whether it is left running when the recording is over.
+    /// Whether it keeps running when the recording is over.
     pub keep_running: bool,
     /// Whether its standard output goes to standard error, as the recording goes to standard output.
     pub stdout_to_stderr: bool,
@@ -24,8 +24,8 @@ pub struct Command {
     pub status: ExitStatus,
 }
 
-/// How a command ended, as in a shell: its status, or 128 plus the signal that killed it; or what became of it when the
-/// recording was over first. Clones share it.
+/// How a command ended, as in a shell: its status, or 128 plus the number of the signal that killed it. If the
+/// recording was over first, how the command was left. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct ExitStatus(Arc<Known>);
 
@@ -35,12 +35,12 @@ struct Known {
     left: OnceLock<Left>,
 }
 
-/// What became of a command that still ran when the recording was over.
+/// The state of a command that still ran when the recording was over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Left {
     /// The recorder ended it, by this signal.
     Ended(String, Signal),
-    /// It runs on, under this process id.
+    /// It still runs, with this process id.
     Running(String, i32),
 }
 
@@ -57,13 +57,13 @@ impl fmt::Display for Left {
 }
 
 impl ExitStatus {
-    /// `None` while it runs, or if it was ended by the recorder.
+    /// `None` while it runs, or if the recorder ended it.
     pub fn get(&self) -> Option<u8> {
         let code = self.0.code.load(Ordering::Relaxed);
         code.checked_sub(1).map(|code| code as u8)
     }
 
-    /// What became of it if the recording was over first.
+    /// How the command was left, if the recording was over first.
     pub fn left(&self) -> Option<&Left> {
         self.0.left.get()
     }
@@ -118,10 +118,10 @@ impl Child {
         self.pid.as_raw()
     }
 
-    /// Lets the process execute the command.
+    /// Makes the process execute the command.
     ///
     /// # Errors
-    /// Why it can't be executed.
+    /// Says why it can't be executed.
     pub fn go(&mut self) -> Result<(), SourceError> {
         let Some(waiting) = self.waiting.take() else {
             return Ok(());
@@ -138,8 +138,8 @@ impl Child {
         })
     }
 
-    /// Whether it still runs. Doesn't wait, and doesn't reap it, so that its processor time stays readable until it
-    /// is dropped.
+    /// Whether it still runs. Doesn't wait, and doesn't reap the process, so that its processor time stays readable
+    /// until it is dropped.
     pub fn life(&mut self) -> Life {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
         match waitid(Id::Pid(self.pid), flags) {
@@ -173,7 +173,7 @@ impl Child {
 }
 
 impl Drop for Child {
-    /// Terminates a command that still runs, unless it is to run on, and reaps it.
+    /// Terminates a command that still runs, unless it is to keep running, and reaps it.
     fn drop(&mut self) {
         const PATIENCE_MS: u64 = 2000;
         let never_ran = self.waiting.take().is_some();

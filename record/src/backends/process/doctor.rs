@@ -1,6 +1,7 @@
 //! Examines whether processes can be recorded well on this machine.
 //!
-//! Input: what to record. Output: findings. Opens for a moment what a recording would open; no thread is stopped.
+//! Input: a scope. Output: findings. For a moment it opens the events that a recording would open; no thread is
+//! stopped.
 
 use super::perf::{FEWER_STACK_BYTES, NO_KERNEL};
 use super::scope::Scope;
@@ -16,7 +17,7 @@ use std::path::Path;
 /// Most processes with unreadable programs that are named.
 const PROGRAMS_MAX: usize = 8;
 
-/// Examines what this machine allows.
+/// Examines which recordings this machine allows.
 pub fn examine_host(report: &mut Report) {
     let mut is_perf_forbidden = false;
     match perf::open(&Process::Running(Scope::Machine), &Plan::for_processes()) {
@@ -55,8 +56,8 @@ pub fn examine_host(report: &mut Report) {
     say_kernel_names(report);
 }
 
-/// Which processes may be traced, by Yama's setting (Documentation/admin-guide/LSM/Yama.rst of Linux; empty without
-/// Yama), and whether that includes running processes.
+/// Describes which processes may be traced, by Yama's setting (Documentation/admin-guide/LSM/Yama.rst of Linux; empty
+/// without Yama), and returns whether that includes running processes.
 fn ptrace(scope: &str, user: Uid) -> (bool, String) {
     let (is_open, whose) = match scope {
         "3" => (false, "none until this machine is started anew (kernel.yama.ptrace_scope=3)".into()),
@@ -147,7 +148,7 @@ fn say_refusal(report: &mut Report, refusal: Refusal) {
     }
 }
 
-/// Reports whether kernel frames will have names: without the privilege, all addresses read as 0.
+/// Reports whether kernel frames will have names. Without the privilege, all addresses read as 0.
 fn say_kernel_names(report: &mut Report) {
     let shows =
         File::open("/proc/kallsyms").is_ok_and(|file| shows_addresses(BufReader::new(file)));
@@ -155,7 +156,7 @@ fn say_kernel_names(report: &mut Report) {
         report.say(Verdict::Good, "kernel functions have names");
         return;
     }
-    // Nobody has them with 2.
+    // With a value of 2 nobody sees addresses.
     let restrict = std::fs::read_to_string("/proc/sys/kernel/kptr_restrict").unwrap_or_default();
     let whom = if Uid::effective().is_root() || restrict.trim() == "2" {
         ""
@@ -168,7 +169,7 @@ fn say_kernel_names(report: &mut Report) {
     );
 }
 
-/// Whether kallsyms shows addresses: the first ones may be of variables of a processor, which begin at 0.
+/// Whether kallsyms shows addresses. The first ones may be of per-processor variables, which begin at 0.
 fn shows_addresses(kallsyms: impl BufRead) -> bool {
     let mut lines = kallsyms.split(b'\n').map_while(Result::ok);
     lines.any(|line| {

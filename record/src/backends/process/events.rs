@@ -1,8 +1,8 @@
 //! The perf events of a recording, and their ring buffers, one for each processor.
 //!
-//! Where that is allowed, an event watches everything on its processor, and the recorder keeps what belongs to its
-//! target: events of threads begin with a whole period, so that a thread that lives for less is never sampled, and
-//! one that lives for a few periods loses half a period on each processor.
+//! Where that is allowed, an event watches everything on its processor, and the recorder keeps the records of its
+//! target. Events of threads are second best: they begin with a whole period. A thread that lives for less is never
+//! sampled, and one that lives for a few periods loses half a period on each processor.
 
 use super::ring_size::{fitting_stack_bytes, ring_bytes};
 use super::scope::Scope;
@@ -22,13 +22,13 @@ const ROUNDS: usize = 16;
 const SWITCHES_HZ: u64 = 5_000;
 /// Descriptors kept for other uses than events.
 const RESERVE: usize = 64;
-/// The kernel's record of a new thread comes this long after its entry in `/proc`.
+/// Delay from a thread's entry in `/proc` to the kernel's record of it.
 const TOLD_AFTER: Duration = Duration::from_millis(1);
 
-/// What the events of a recording are tied to.
+/// The scope of the events of a recording.
 #[derive(Debug)]
 pub enum Reach {
-    /// All that runs on each processor.
+    /// Everything that runs on each processor.
     Processors,
     /// The processes of a control group on each processor.
     Cgroup(File),
@@ -52,11 +52,12 @@ pub struct Events {
 }
 
 impl Events {
-    /// Opens events on `scope`: on processors where that is allowed, unless `per_thread`, else on all current
-    /// threads. The settings are reduced to what this machine allows, and to stacks that its buffers have room for.
+    /// Opens events on `scope`: on processors where that is allowed, unless `per_thread`, otherwise on all current
+    /// threads. The settings are reduced to those that this machine allows, and to stacks that its buffers have room
+    /// for.
     ///
     /// # Errors
-    /// What `perf_event_open` or `mmap` return for the first event.
+    /// The error of `perf_event_open` or `mmap` for the first event.
     pub fn open(wanted: Settings, scope: &Scope, per_thread: bool) -> Result<Events, Errno> {
         let cpus = online_cpus()?;
         let mut last = Errno::ENOENT;
@@ -82,7 +83,7 @@ impl Events {
                         events.open_rings(tid, first)?;
                     }
                     if matches!(events.reach, Reach::Threads) {
-                        // A failure is reported when the limit is reached.
+                        // A failure here is reported when the limit is reached.
                         let _ = descriptors::raise_limit();
                         events.attach_all(scope, tid)?;
                     }
@@ -94,12 +95,12 @@ impl Events {
         Err(last)
     }
 
-    /// What the events ask for.
+    /// The settings of the events.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// What the events are tied to.
+    /// The scope of the events.
     pub fn reach(&self) -> &Reach {
         &self.reach
     }
@@ -109,8 +110,8 @@ impl Events {
         &self.events[..self.rings.len()]
     }
 
-    /// Lowers the number of stack bytes to what the buffers have room for, if it may; then closes the events, since
-    /// the number of one can't be changed, and returns true.
+    /// Lowers the number of stack bytes to fit the buffers, if that is allowed. Then it closes the events, since the
+    /// number of an open one can't be changed, and returns true.
     fn fit_stacks(&mut self) -> bool {
         let wanted = self.settings.user_stack_bytes;
         let least = self.rings.iter().map(RingBuffer::bytes).min();
@@ -161,7 +162,7 @@ impl Events {
             if found.is_empty() {
                 break;
             }
-            // A thread started by a watched one inherits its events: a second event would count twice.
+            // A thread started by a watched one inherits its events, so a second event would count it twice.
             std::thread::sleep(TOLD_AFTER);
             for ring in &mut self.rings {
                 ring.forked(|tid| {
@@ -195,7 +196,7 @@ impl Events {
     }
 }
 
-/// Records a second of a busy processor.
+/// Estimates the records a second of a busy processor.
 fn rate_of(settings: &Settings) -> u64 {
     match settings.trigger {
         Trigger::Switches => settings.rate_hz.max(SWITCHES_HZ),
@@ -203,7 +204,7 @@ fn rate_of(settings: &Settings) -> u64 {
     }
 }
 
-/// What may be tried for `scope`, in order of preference.
+/// The reaches that can be tried for `scope`, in order of preference.
 fn reaches(scope: &Scope, per_thread: bool) -> Vec<Reach> {
     let mut reaches = Vec::new();
     if let Scope::Cgroup(cgroup) = scope {
@@ -227,7 +228,7 @@ fn watched(reach: &Reach, tid: i32) -> Watched<'_> {
     }
 }
 
-/// Opens the first event on one of the processes that were asked for, the first that isn't refused; returns which.
+/// Opens the first event on one of the requested processes, the first that isn't refused; returns which.
 fn first_event_of(
     wanted: Settings,
     reach: &Reach,
@@ -250,7 +251,8 @@ fn first_event_of(
     Err(refused)
 }
 
-/// Opens the first event with what this machine allows: cycles or a clock, with or without kernel frames.
+/// Opens the first event with the best settings that this machine allows: cycles or a clock, with or without kernel
+/// frames.
 fn first_event(
     wanted: Settings,
     watched: Watched<'_>,
@@ -258,7 +260,7 @@ fn first_event(
 ) -> Result<(Settings, Event), Errno> {
     let mut last = Errno::ENOENT;
     let (triggers, kernels) = match wanted.trigger {
-        // Without the kernel there would be no samples.
+        // Without the kernel there would be no samples of switches.
         Trigger::Switches => (&[Trigger::Switches][..], &[true][..]),
         _ => (
             &[Trigger::Cycles, Trigger::CpuClock][..],
@@ -299,14 +301,14 @@ fn online_cpus() -> Result<Vec<i32>, Errno> {
     if cpus.is_empty() {
         cpus = counted_cpus(&read("/proc/stat"));
     }
-    // No guess: with processor 0 alone, samples of the others would be missing.
+    // Guessing processor 0 alone would lose the samples of the others.
     if cpus.is_empty() {
         return Err(Errno::ENODEV);
     }
     Ok(cpus)
 }
 
-/// The processors of a list as `0-3,8`.
+/// The processors of a list such as `0-3,8`.
 fn listed_cpus(text: &str) -> Vec<i32> {
     let ranges = text.trim().split(',').filter_map(|range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));

@@ -1,18 +1,18 @@
-//! Detects samples of a program that is gone: those inside `execve`, where the kernel still reports the user
-//! registers of the old program, though its code and stack are already unmapped.
+//! Detects samples of a program that is gone: those inside `execve`, where the kernel still reports the user registers
+//! of the old program, though its code and stack are already unmapped.
 //!
-//! Between the record of the exec and the new program's first instruction come the mappings of that program and of
-//! its loader. A sample in the kernel whose user instruction pointer is in none of these is of the old program.
+//! The mappings of the new program and of its loader come between the record of the exec and the program's first
+//! instruction. A sample in the kernel whose user instruction pointer is in none of these belongs to the old program.
 
 /// Most processes in `execve` at a time; if there are more, the oldest is forgotten.
 const PROCESSES: usize = 16;
 /// Most code mappings of a program and its loader.
 const MAPPINGS: usize = 8;
 
-/// The processes that have executed a program that has not been seen running.
+/// The processes that have executed a program and were not seen running it yet.
 #[derive(Debug, Default)]
 pub struct Executing {
-    /// The recorder's child until it executes the command: its samples are of the recorder.
+    /// The recorder's child until it executes the command. Its samples show the recorder's own code.
     pub child: Option<u32>,
     processes: [Program; PROCESSES],
     oldest: usize,
@@ -22,13 +22,13 @@ pub struct Executing {
 #[derive(Debug, Default, Clone, Copy)]
 struct Program {
     pid: u32,
-    /// Addresses, the first and the one past the last.
+    /// Address ranges: the first address and the one past the last.
     mappings: [(u64, u64); MAPPINGS],
     count: usize,
 }
 
 impl Executing {
-    /// Empty, except for this child.
+    /// Starts empty, except for this child.
     pub fn after(child: Option<u32>) -> Self {
         Executing {
             child,
@@ -59,12 +59,12 @@ impl Executing {
                 *mapping = (start, start.saturating_add(length));
                 program.count += 1;
             }
-            // With so many, it runs.
+            // A process with so many mappings is past its loader.
             None => self.ran(pid),
         }
     }
 
-    /// Whether the user frames of a sample of process `pid` are of the program before: `ip` is its user
+    /// Whether the user frames of a sample of process `pid` belong to the previous program. `ip` is its user
     /// instruction pointer, `in_kernel` whether the kernel was sampled.
     pub fn is_gone(&mut self, pid: u32, ip: u64, in_kernel: bool) -> bool {
         let Some(program) = self.program(pid) else {
@@ -104,7 +104,7 @@ mod tests {
         executing.mapped(7, u64::MAX, 2);
         assert!(executing.is_gone(7, 0x40, true) && executing.is_gone(7, 0x2000, true));
         assert!(!executing.is_gone(7, 0x1fff, true));
-        // It has run: what it maps later needs no record of ours.
+        // It has run, so its later mappings need not be remembered.
         assert!(!executing.is_gone(7, 0x40, true));
         executing.began(7);
         assert!(!executing.is_gone(7, 0x40, false) && !executing.is_gone(7, 0x40, true));

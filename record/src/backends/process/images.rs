@@ -1,9 +1,9 @@
-//! Identifies what processes have mapped, and keeps the files open during the recording; where there is no file,
+//! Identifies the files that processes have mapped, and keeps them open during the recording. If there is no file, it
 //! keeps the contents of the memory.
 //!
 //! Input: events of address spaces, in order. Output: the same events with build-ids, inodes and contents; tables of
-//! code that is in no file; at the end the opened files, whose symbols can be embedded. This has a thread of its own,
-//! since foreign files may be slow or missing, and neither the sampler nor the encoder may wait for them.
+//! code that is in no file; at the end the opened files, whose symbols can be embedded. The work has a thread of its
+//! own, since foreign files may be slow or missing, and neither the sampler nor the encoder may wait for them.
 
 mod roots;
 mod progress;
@@ -28,9 +28,9 @@ use uprof::cold::{ClockPair, ModuleChange, ModuleEvent};
 const MOST_ASKED: usize = 1 << 16;
 /// How long an event waits to be completed while no file can be read. If it is completed later, it is written again.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long it waits while files are read, and the end of a recording while none can be.
+/// How long an event waits while files are read, and how long the end of a recording waits while none can be.
 const MOST_PATIENCE: Duration = Duration::from_secs(10);
-/// How often the end of a recording looks whether files are read.
+/// How often the end of a recording checks whether files are being read.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The encoder's end of the thread.
@@ -43,7 +43,7 @@ pub struct Images {
     waiting: VecDeque<(u64, Instant, ModuleEvent)>,
     next: u64,
     progress: Progress,
-    /// Requests before this one are answered; further ones take memory until the thread comes to them.
+    /// Requests before this one are answered; later ones take memory until the thread handles them.
     answered: u64,
     watch: Watch,
 }
@@ -54,13 +54,13 @@ type Ask = (u64, ModuleEvent);
 /// A result of the thread.
 #[derive(Debug)]
 enum Answer {
-    /// The event of that number, completed, in parts; none if it changes nothing.
+    /// The event with that number, completed, in parts; empty if it changes nothing.
     Events(u64, Vec<ModuleEvent>),
     /// A further event.
     More(ModuleEvent),
     /// A table.
     Part(Box<ImagePart>),
-    /// So many functions have no names for lack of room.
+    /// Number of functions that have no names for lack of room.
     Lost(u64),
     /// The last answer: the opened files.
     Held(Vec<HeldImage>),
@@ -91,7 +91,7 @@ impl Images {
         })
     }
 
-    /// Requests the completion of an event, or returns the event if that is not possible.
+    /// Requests the completion of an event; returns the event itself if that is not possible.
     pub fn ask(&mut self, event: ModuleEvent) -> Option<ModuleEvent> {
         let Some(asks) = &self.asks else {
             return Some(event);
@@ -120,7 +120,7 @@ impl Images {
         all
     }
 
-    /// Waits for outstanding events as long as they are worked on; then returns the files, too.
+    /// Waits for outstanding events as long as the thread makes progress; then returns the files, too.
     pub fn finish(mut self) -> NamerAnswer {
         let mut all = NamerAnswer::default();
         self.asks = None;
@@ -167,8 +167,8 @@ impl Images {
     }
 }
 
-/// Whether an event is of use as the kernel reported it. One of memory without a file would hide the names of the
-/// code that is found there: its protection may only have changed.
+/// Whether an event is of use as the kernel reported it. An event of memory without a file is not: it would hide the
+/// names of code that is found there, although perhaps only the protection has changed.
 fn is_of_use(event: &ModuleEvent) -> bool {
     !matches!(&event.what, ModuleChange::Mapped(mapping) if runtime::is_memory(&mapping.path))
 }
@@ -236,7 +236,7 @@ mod tests {
         let mut all = NamerAnswer::default();
         images.give_up(Duration::ZERO, &mut all);
         assert_eq!(all.modules.len(), 3);
-        // An answer that comes after all is told once more.
+        // An answer that comes too late is reported again.
         let late = Answer::Events(FIRST + 1, vec![event(7, mapping.clone())]);
         answer.send(late).unwrap();
         assert_eq!(images.answer().modules.len(), 1);

@@ -1,4 +1,4 @@
-//! Names of sampled kernel functions, which are recorded since their addresses mean nothing on another machine.
+//! Names of sampled kernel functions. They are recorded since the addresses mean nothing on another machine.
 //!
 //! Input: sampled addresses. Output: parts of an image table with their functions. Source: `/proc/kallsyms`, whose
 //! lines are `address type name`, then a tab and `[module]`.
@@ -24,22 +24,22 @@ pub struct KernelNames {
     recorded: HashSet<u64>,
 }
 
-/// Function starts and names, in order. A kernel has 100,000: they share one text.
+/// Function starts and names, in order. A kernel has 100,000 functions, so their names share one text.
 #[derive(Debug, Default)]
 pub struct Functions {
-    /// Address, binding, and where in the text the name begins.
+    /// Address, offset of the name in the text, and binding.
     starts: Vec<(u64, u32, Binding)>,
-    /// The names, each with a line feed after it.
+    /// The names, each followed by a line feed.
     names: String,
 }
 
 /// The [`Functions`] of this kernel.
 #[derive(Debug, Default)]
 enum Table {
-    /// Not read: there was no kernel address yet.
+    /// Not read, as there was no kernel address yet.
     #[default]
     Unasked,
-    /// Being read by a thread, as that may take longer than a block may wait.
+    /// Being read by a thread, since that may take longer than a block may wait.
     Coming(JoinHandle<Functions>),
     Here(Functions),
 }
@@ -75,7 +75,7 @@ impl KernelNames {
         }
     }
 
-    /// The functions of the addresses added since the last call; `None` if there are none, or if the names are still
+    /// The functions of the addresses added since the last call. `None` if there are none, or if the names are still
     /// being read and `wait` is `false`.
     pub fn part(&mut self, wait: bool) -> Option<ImagePart> {
         if self.sampled.is_empty() {
@@ -117,9 +117,9 @@ impl KernelNames {
     }
 }
 
-/// Where the kernel's code is, with that of its modules: at an address between these that only the privileged are told
-/// (Linux, Documentation/arch/x86/x86_64/mm.rst and Documentation/arch/arm64/memory.rst; with the 39 bits of
-/// addresses that small systems have, the modules are higher up in the same range).
+/// The range of the kernel's code and that of its modules. Only the privileged can read the exact addresses within it.
+/// (Linux, Documentation/arch/x86/x86_64/mm.rst and Documentation/arch/arm64/memory.rst; with the 39-bit addresses of
+/// small systems, the modules are higher up in the same range.)
 const TEXT: std::ops::Range<u64> = match ARCH {
     Arch::X86_64 => 0xffff_ffff_8000_0000..0xffff_ffff_ff00_0000,
     Arch::Aarch64 => 0xffff_8000_0000_0000..0xffff_ffff_ff00_0000,
@@ -181,7 +181,7 @@ impl Functions {
         self.starts.iter().map(|(start, ..)| *start)
     }
 
-    /// The number of the function at `address`.
+    /// The index of the function at `address`.
     fn find(&self, address: u64) -> Option<usize> {
         let after = self.starts.partition_point(|(start, ..)| *start <= address);
         after.checked_sub(1)

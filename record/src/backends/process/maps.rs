@@ -7,7 +7,7 @@ use uprof::cold::{MappedFile, Mapping};
 /// Most bytes read of a list: a few times as many mappings as the kernel usually allows.
 pub const MOST_BYTES: u64 = 64 << 20;
 
-/// What the kernel appends to the path of a deleted file.
+/// The suffix that the kernel appends to the path of a deleted file.
 const DELETED: &str = " (deleted)";
 
 /// The executable mappings of process `pid`, in order of address; empty when it is gone.

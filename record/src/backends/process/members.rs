@@ -1,12 +1,11 @@
-//! The recorded processes: a set that the sampler queries for each record, and that grows as records report new
-//! processes.
+//! The set of recorded processes. The sampler queries it for each record, and it grows as records report new processes.
 //!
 //! Allocated once with room for every process id of Linux; queries and additions don't allocate, lock or wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Process ids are below this, whatever `/proc/sys/kernel/pid_max` is (`PID_MAX_LIMIT` of `linux/threads.h`).
+/// Limit of process ids, whatever `/proc/sys/kernel/pid_max` is (`PID_MAX_LIMIT` of `linux/threads.h`).
 const PIDS: usize = 1 << 22;
 
 /// The processes of a recording. Clones share one set.
@@ -15,14 +14,14 @@ pub struct Members(Arc<Sets>);
 
 #[derive(Debug)]
 struct Sets {
-    /// Records of all processes are taken.
+    /// Whether records of all processes are taken.
     everyone: bool,
-    /// The name that makes a process one of them; empty for none.
+    /// The name that makes a process a member; empty for none.
     name: Box<[u8]>,
     wanted: Set,
-    /// Those that had not ended when somebody last looked.
+    /// Members that had not ended at the last check.
     alive: Set,
-    /// Records were lost, so that there may be unknown processes.
+    /// Whether records were lost, so that there may be unknown processes.
     unsure: AtomicBool,
 }
 
@@ -71,7 +70,7 @@ impl Members {
         Members::named(everyone, "")
     }
 
-    /// The same, where processes that get this name join.
+    /// As [`Members::new`], but processes that get this name join.
     pub fn named(everyone: bool, name: &str) -> Self {
         Members(Arc::new(Sets {
             everyone,
@@ -111,7 +110,7 @@ impl Members {
         self.0.alive.remove(pid);
     }
 
-    /// Those that had not ended when somebody last looked.
+    /// The members that had not ended at the last check.
     pub fn alive(&self) -> impl Iterator<Item = u32> + '_ {
         self.0.alive.iter()
     }

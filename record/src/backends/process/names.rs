@@ -1,4 +1,4 @@
-//! Names for the code of processes: which files they had mapped, and the functions of this machine's kernel.
+//! Names for the code of processes: the files that they had mapped, and the functions of this machine's kernel.
 
 use super::images::Images;
 use super::kernel::{self, KernelNames};

@@ -23,7 +23,8 @@ pub struct ProcessObserver {
 }
 
 impl ProcessObserver {
-    /// Watches the processes of `scope`, of which `members` are known; with `sees_all`, also those that join.
+    /// Watches the processes of `scope`. `members` are those known so far. With `sees_all`, processes that join are
+    /// watched, too.
     pub fn new(scope: Scope, members: Members, sees_all: bool) -> Self {
         ProcessObserver {
             scope,
@@ -40,7 +41,7 @@ impl ProcessObserver {
 
     /// Finds processes without a record, and reports their threads and mappings.
     fn find(&self, now_ns: u64, seen: &mut Observations) {
-        // The processes that started one may have ended.
+        // A process's starter may have ended, so all known members are searched.
         let mut pids = match &self.scope {
             Scope::Tree(_) | Scope::Named(..) => tree::below(&self.alive()),
             _ if !self.sees_all => tree::below(&self.alive()),
@@ -61,7 +62,7 @@ impl ProcessObserver {
 impl Observer for ProcessObserver {
     fn look(&mut self, now_ns: u64) -> Observations {
         let mut seen = Observations::default();
-        // Names come by records, which processes that join a control group don't cause.
+        // Names come from records, and joining a control group causes none.
         let joins = self.sees_all && matches!(self.scope, Scope::Cgroup(_));
         if self.members.take_unsure() || joins {
             self.find(now_ns, &mut seen);

@@ -25,7 +25,7 @@ use std::time::Duration;
 use uprof::Task;
 use uprof::cold::{TaskChange, TaskEvent};
 
-/// Most user stack bytes that the kernel copies: a multiple of 8 with a length of 16 bits (`perf_copy_attr` in
+/// Most user stack bytes that the kernel copies: a multiple of 8 whose length fits into 16 bits (`perf_copy_attr` in
 /// `kernel/events/core.c`).
 const MOST_STACK_BYTES: u32 = 65_528;
 /// Longest total wait for free slots in a call of `drain`. Meanwhile samples stay in the kernel's buffers, which hold
@@ -49,7 +49,7 @@ fn most_frames(plan: &Plan) -> u16 {
     plan.most_frames.min(limit) as u16
 }
 
-/// The plan's stack bytes, as far as the kernel gives them.
+/// The plan's stack bytes, up to the kernel's limit.
 fn most_stack_bytes(plan: &Plan) -> u32 {
     (plan.kept_bytes() as u32).min(MOST_STACK_BYTES) & !7
 }
@@ -57,7 +57,7 @@ fn most_stack_bytes(plan: &Plan) -> u32 {
 /// Opens processes by perf events.
 ///
 /// # Errors
-/// Whether perf events are forbidden, or what else is wrong.
+/// Perf events are forbidden, or another reason.
 pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
     let (child, scope, name) = match process {
         Process::Running(scope) => (None, scope.clone(), scope.name()),
@@ -86,7 +86,7 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
     } else {
         None
     };
-    // After the events were enabled: later processes have records.
+    // Read after the events were enabled, so that later processes have records.
     let now_ns = monotonic_ns();
     let pids = scope.pids();
     let members = members(&events, &scope, &pids);
@@ -119,7 +119,7 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
         images: Default::default(),
     };
     let sees_all = !matches!(events.reach(), Reach::Threads);
-    // Events of threads begin at the child's exec; those of processors see it before.
+    // Events of threads begin at the child's exec; those of processors also see the child before.
     let before_exec = match events.reach() {
         Reach::Threads => None,
         _ => child.as_ref().map(|child| child.pid() as u32),
@@ -152,7 +152,7 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
     })
 }
 
-/// The processes whose records are taken: all, if the events cover only the target.
+/// The processes whose records are taken; all, if the events cover only the target.
 fn members(events: &Events, scope: &Scope, pids: &[i32]) -> Members {
     let is_chosen = !matches!(events.reach(), Reach::Processors) || matches!(scope, Scope::Machine);
     let members = match scope {
@@ -166,7 +166,7 @@ fn members(events: &Events, scope: &Scope, pids: &[i32]) -> Members {
     members
 }
 
-/// Warnings about threads that are not watched, or won't be.
+/// Warnings about threads that are not watched, or that won't be.
 fn unwatched(events: &Events, switches: Option<&Switches>, scope: &Scope) -> Vec<String> {
     let mut warnings = Vec::new();
     if events.unwatched > 0 {
@@ -248,7 +248,7 @@ fn stacks_note(settings: &Settings, plan: &Plan) -> String {
     }
 }
 
-/// What the events are tied to, for the recording.
+/// The scope of the events, for the recording.
 fn reach_note(reach: &Reach) -> &'static str {
     match reach {
         Reach::Processors => "of each processor, of which those of the target are kept",
@@ -262,12 +262,12 @@ fn reach_note(reach: &Reach) -> &'static str {
 struct PerfSource {
     facts: Facts,
     events: Events,
-    /// Of each buffer.
+    /// The target's share of each buffer.
     shares: Vec<BufferShare>,
     reader: RecordReader,
     scope: Scope,
     child: Option<Child>,
-    /// Where threads wait, if that is recorded.
+    /// Records where threads wait, if requested.
     switches: Option<Switches>,
     /// A process that was alive at the last check.
     witness: u32,
@@ -290,7 +290,7 @@ impl Pushed for PerfSource {
     }
 
     fn wait(&mut self, timeout_ms: u16) -> Result<(), SourceError> {
-        // As many as fit; with more processors, the timeout covers the rest.
+        // As many as fit. With more processors, the timeout covers the rest.
         const MOST: usize = 64;
         let owners = self.events.owners();
         let events = &owners[..owners.len().min(MOST)];
@@ -306,7 +306,7 @@ impl Pushed for PerfSource {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(SourceError::system("cannot wait for samples", error, "")),
         }
-        // When all threads are gone, the descriptors report only a hang-up: don't spin on that.
+        // When all threads are gone, the descriptors report only a hang-up; polling on would spin.
         let hung_up = polled[..events.len()].iter().all(|fd| {
             fd.revents()
                 .is_some_and(|revents| revents.contains(PollFlags::POLLHUP))
@@ -319,8 +319,8 @@ impl Pushed for PerfSource {
     }
 
     fn drain(&mut self, sink: &mut Sink) -> Result<Life, SourceError> {
-        // Checked before draining, so that the last records are still drained; and again, as they may report new
-        // processes.
+        // Checked before draining, so that the last records are still drained; and again afterwards, as these may
+        // report new processes.
         let ending = self.ending();
         let PerfSource {
             reader,
@@ -384,7 +384,7 @@ impl PerfSource {
         }
         let ended = match &self.scope {
             Scope::Tree(_) => !self.one_is_alive(),
-            // Others of that name may come, if they are seen.
+            // Other processes with that name may come, if the events show them.
             Scope::Named(..) => {
                 matches!(self.events.reach(), Reach::Threads) && !self.one_is_alive()
             }

@@ -1,9 +1,9 @@
-//! User and inner id of a process, from `/proc/PID/status` (proc_pid_status(5)), and its start time.
+//! User, inner process id and start time of a process, from `/proc/PID/status` (proc_pid_status(5)).
 
 use super::stat;
 use crate::sys::clock::{boot_ns, realtime_ns};
 
-/// What identifies its own files.
+/// Identifies a process's own files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Status {
     /// Its process id in its own namespace.
@@ -12,7 +12,7 @@ pub struct Status {
     pub user: u32,
 }
 
-/// Reads it; `None` when the process is gone.
+/// Reads the status; `None` if the process is gone.
 pub fn read(pid: i32) -> Option<Status> {
     parse(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
 }

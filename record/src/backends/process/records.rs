@@ -1,7 +1,7 @@
-//! Turns records of the kernel's ring buffer into slots and notes.
+//! Converts records of the kernel's ring buffer to slots and notes.
 //!
-//! Input: the bytes of a record. Output: nothing, or a filled slot or note. A record that is shorter than it claims
-//! is counted as lost. Source: perf_event_open(2), "MMAP layout".
+//! Input: the bytes of a record. Output: nothing, or a filled slot or note. A record that is shorter than its contents
+//! require is counted as lost. Source: perf_event_open(2), "MMAP layout".
 
 use super::buffer_share::BufferShare;
 use super::executing::Executing;
@@ -62,15 +62,15 @@ impl<'a> Fields<'a> {
 pub struct RecordReader {
     /// The processes whose records are taken; grows as records report new ones.
     pub members: Members,
-    /// Those of them that are about to run another program.
+    /// Those of the members that are about to run another program.
     pub executing: Executing,
-    /// Their latest mappings.
+    /// The latest mappings of the members.
     pub repeats: Repeats,
     /// Whether samples hold user stack bytes.
     pub with_stack: bool,
     /// The kernel's limit on frames.
     pub most_frames: usize,
-    /// Earlier samples are left out.
+    /// Time before which samples are left out.
     pub since_ns: u64,
     /// When work on the current record began.
     pub began_ns: u64,
@@ -78,14 +78,14 @@ pub struct RecordReader {
 
 /// The user part of a sample.
 enum User {
-    /// It is valid; with whether there are frames.
+    /// It is valid. The value is whether there are frames.
     Frames(bool),
-    /// It is of a program that is gone.
+    /// It belongs to a program that is gone.
     Gone,
 }
 
 impl RecordReader {
-    /// Takes one record: its type, its `misc` field and the bytes after the header, from a buffer with this share.
+    /// Handles one record: its type, its `misc` field and the bytes after the header, from a buffer with this share.
     pub fn record(
         &mut self,
         kind: u32,
@@ -163,7 +163,7 @@ impl RecordReader {
             if !has_user {
                 user_ip(slot);
             }
-            // Code of 32 bits: the kernel has followed its frame pointers, and nothing here is for its stack.
+            // 32-bit code: the kernel has followed its frame pointers, and nothing here can unwind its stack.
             if registers_abi == abi::PERF_SAMPLE_REGS_ABI_32 as u64 {
                 slot.registers = Registers::default();
             }
@@ -184,8 +184,8 @@ impl RecordReader {
         Some(())
     }
 
-    /// The kernel's chain: contexts, each followed by an exact address and return addresses. Where the frame pointer
-    /// is data, the kernel takes any word for a return address, such as the stack's canary.
+    /// The kernel's chain: contexts, each followed by an exact address and return addresses. If the frame pointer holds
+    /// data, the kernel takes any word for a return address, such as the stack's canary.
     fn chain(&mut self, slot: &mut Slot, fields: &mut Fields<'_>) -> Option<User> {
         let count = fields.u64()?;
         let (mut first, mut has_user, mut is_cut) = (true, false, false);
@@ -266,7 +266,7 @@ impl RecordReader {
                 return Some(());
             }
             if !executes {
-                // What it has mapped so far is read from /proc.
+                // Its earlier mappings must be read from /proc.
                 self.members.be_unsure();
                 return Some(());
             }
@@ -281,7 +281,7 @@ impl RecordReader {
         Some(())
     }
 
-    /// A new thread or process. Its name is its parent's until a name record says otherwise.
+    /// Handles a new thread or process. It has its parent's name until a name record changes that.
     fn forked(&mut self, body: &[u8], sink: &mut Sink) -> Option<()> {
         let mut fields = Fields(body);
         let (space, parent) = (fields.u32()?, fields.u32()?);
@@ -291,7 +291,7 @@ impl RecordReader {
         if space != parent {
             let task = Task { space, vcpu };
             if !self.members.wants(parent) {
-                // Its id may be that of an ended process of ours.
+                // Its id may be that of a member that ended.
                 if time_ns >= self.since_ns {
                     self.members.remove(space);
                 }
@@ -315,7 +315,7 @@ impl RecordReader {
     }
 }
 
-/// Where the kernel's frames left no room for the user's, the innermost user frame is known from the registers.
+/// Sets the innermost user frame from the registers, if the kernel's frames left no room for the user's.
 fn user_ip(slot: &mut Slot) {
     let ip = super::registers::ARCH.special_registers().ip;
     if let Some(ip) = slot.registers.get(ip) {
@@ -326,14 +326,14 @@ fn user_ip(slot: &mut Slot) {
     }
 }
 
-/// The task and time that end every record but a sample.
+/// The task and time at the end of every record but a sample.
 pub fn trailer(body: &[u8]) -> Option<(Task, u64)> {
     let mut fields = Fields(body.get(body.len().checked_sub(TRAILER_BYTES)?..)?);
     Some((fields.task()?, fields.u64()?))
 }
 
-/// Which file was mapped: device, inode and generation. The flag for a build-id in their place is ignored: we request
-/// none, but the kernel sets it when another program does.
+/// The mapped file: device, inode and generation. The flag for a build-id instead of these is ignored: we request none,
+/// but the kernel sets the flag when another program does.
 fn file(bytes: &[u8]) -> Option<Option<MappedFile>> {
     let mut fields = Fields(bytes);
     let file = MappedFile {
@@ -475,7 +475,7 @@ mod tests {
         let with_id = abi::PERF_RECORD_MISC_MMAP_BUILD_ID as u16;
         body[16] += 1; // further up
         reader.record(abi::PERF_RECORD_MMAP2, with_id, &body, &share, &mut sink);
-        // Again, as where its protection changed and changed back.
+        // Again, as if its protection had changed and changed back.
         reader.record(abi::PERF_RECORD_MMAP2, with_id, &body, &share, &mut sink);
         let mut told = || drain.note(|note| (note.kind, note.text())).unwrap();
         let file = MappedFile {

@@ -1,4 +1,4 @@
-//! Why perf events can't be used, and what can be done.
+//! The reason why perf events can't be used, and advice.
 
 use super::scope::Scope;
 use super::threads;
@@ -6,19 +6,19 @@ use crate::source::SourceError;
 use nix::errno::Errno;
 use std::collections::BTreeSet;
 
-/// Why perf events can't be used.
+/// The reason why perf events can't be used.
 #[derive(Debug)]
 pub enum Refusal {
     /// Not permitted, or not supported on this system: another way may work.
     Forbidden(Errno),
-    /// Another error, which concerns every way.
+    /// Another error, which affects every way.
     Failed(SourceError),
 }
 
-/// Most processes that are named.
+/// Most processes that a message names.
 const MOST_NAMED: usize = 8;
 
-/// A warning about processes that can't be watched since they are somebody else's, if there are any.
+/// A warning about processes that can't be watched since they belong to other users, if there are any.
 pub fn not_ours(pids: &BTreeSet<i32>) -> Option<String> {
     let named = |pid: &i32| format!("{pid} `{}`", threads::name(*pid, *pid));
     let some: Vec<String> = pids.iter().take(MOST_NAMED).map(named).collect();
@@ -35,7 +35,7 @@ pub fn not_ours(pids: &BTreeSet<i32>) -> Option<String> {
 /// Numbers of capabilities that allow perf events (linux/capability.h): CAP_SYS_ADMIN and CAP_PERFMON.
 const ALLOWING: u64 = 1 << 21 | 1 << 38;
 
-/// How perf events would be allowed that the kernel refuses with `error`; `paranoid` is the greatest
+/// Advice on allowing perf events that the kernel refuses with `error`. `paranoid` is the greatest value of
 /// kernel.perf_event_paranoid that would do.
 pub fn advice(error: Errno, paranoid: i32) -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -43,7 +43,7 @@ pub fn advice(error: Errno, paranoid: i32) -> String {
 }
 
 /// `status` is /proc/self/status (proc_pid_status(5)). The kernel itself refuses with EACCES; filters of containers
-/// use EPERM, or ENOSYS.
+/// return EPERM or ENOSYS.
 fn advice_by(error: Errno, paranoid: i32, status: &str) -> String {
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));

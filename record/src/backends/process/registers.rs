@@ -7,8 +7,8 @@ use uprof::cpu::x86_64;
 
 /// Registers requested from perf: kernel number (`asm/perf_regs.h`) and DWARF number.
 ///
-/// The callee-saved ones, instruction and stack pointer, and r10, in which code that realigns its stack saves the old
-/// one. The others can't be recovered for callers, and may contain private data.
+/// These are the callee-saved ones, the instruction and stack pointer, and r10, in which code that realigns its stack
+/// saves the old stack pointer. The others can't be recovered for callers, and may contain private data.
 #[cfg(target_arch = "x86_64")]
 pub const WANTED: &[(u8, u8)] = &[
     (1, x86_64::RBX),
@@ -41,10 +41,10 @@ pub const WANTED: &[(u8, u8)] = &[
     (32, aarch64::PC),
 ];
 
-/// The architecture that we run on, and so that of every process.
+/// The architecture that this program runs on, which is also that of every process.
 #[cfg(target_arch = "x86_64")]
 pub const ARCH: uprof::Arch = uprof::Arch::X86_64;
-/// The architecture that we run on, and so that of every process.
+/// The architecture that this program runs on, which is also that of every process.
 #[cfg(target_arch = "aarch64")]
 pub const ARCH: uprof::Arch = uprof::Arch::Aarch64;
 

@@ -1,12 +1,12 @@
-//! Mappings that are reported again and change nothing.
+//! Detects mappings that are reported again and change nothing.
 //!
-//! The kernel reports a mapping whenever it becomes executable, and programs that make code as they run take that right
-//! from their pages and give it back, thousands of times a second. Must not allocate.
+//! The kernel reports a mapping whenever it becomes executable. Programs that generate code as they run remove that
+//! right from their pages and restore it, thousands of times a second. Must not allocate.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use uprof::cold::MappedFile;
 
-/// Mappings that are remembered.
+/// Number of mappings that are remembered.
 const REMEMBERED: usize = 16;
 
 /// A mapping as the kernel reports it.
@@ -20,11 +20,11 @@ pub struct Reported {
     pub length: u64,
     /// Offset in the file.
     pub file_offset: u64,
-    /// Which file; `None` for anonymous memory.
+    /// The mapped file; `None` for anonymous memory.
     pub file: Option<MappedFile>,
 }
 
-/// The latest mappings of all processes, none of which was covered since.
+/// The latest mappings of all processes, without those that were covered since.
 #[derive(Debug, Default)]
 pub struct Repeats {
     known: [Option<(Reported, u64)>; REMEMBERED],
@@ -32,7 +32,7 @@ pub struct Repeats {
 }
 
 impl Repeats {
-    /// Whether `mapping` of the file at `path` is there already; else it is remembered.
+    /// Whether `mapping` of the file at `path` is known already; otherwise it is remembered.
     pub fn is_there(&mut self, mapping: Reported, path: &[u8]) -> bool {
         let mut hasher = DefaultHasher::new();
         path.hash(&mut hasher);
@@ -51,7 +51,7 @@ impl Repeats {
         false
     }
 
-    /// The process has other mappings now: it executes another program, or is a new one of that number.
+    /// Forgets a process, as it executes another program or its id is reused.
     pub fn forget(&mut self, space: u32) {
         self.forget_if(|known| known.space == space);
     }
@@ -87,11 +87,11 @@ mod tests {
         assert!(!repeats.is_there(mapping(8, 0x1000), b"a"));
         assert!(!repeats.is_there(mapping(7, 0x5000), b"a"));
         assert!(repeats.is_there(mapping(7, 0x1000), b"a"));
-        // Of its second page.
+        // A mapping at its second page.
         assert!(!repeats.is_there(mapping(7, 0x2000), b"b"));
         assert!(!repeats.is_there(mapping(7, 0x1000), b"a"));
         assert!(repeats.is_there(mapping(8, 0x1000), b"a"));
-        // Another file at the same place.
+        // Another file at the same address.
         assert!(!repeats.is_there(mapping(8, 0x1000), b"b"));
         repeats.forget(8);
         assert!(!repeats.is_there(mapping(8, 0x1000), b"b"));

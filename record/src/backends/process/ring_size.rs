@@ -1,8 +1,8 @@
-//! Size of the kernel's ring buffers by the size of samples, and size of samples by that of buffers.
+//! Chooses the size of the kernel's ring buffers by the size of samples, and the size of samples by that of buffers.
 
 /// How long the recorder may be delayed without losses.
 const RESERVE_SECONDS: f64 = 0.5;
-/// The least of that. Samples that would leave less get fewer stack bytes, if they may.
+/// The least of that delay. Samples that would leave less get fewer stack bytes, if that is allowed.
 const LEAST_RESERVE_SECONDS: f64 = 0.25;
 /// Bytes of a sample without its stack: chain, registers and header.
 const SAMPLE_BYTES: u64 = 1536;
@@ -14,14 +14,14 @@ const MOST_TOGETHER_BYTES: u64 = 512 << 20;
 /// Fewest stack bytes of a sample, however small the buffers are.
 const LEAST_STACK_BYTES: u32 = 4 << 10;
 
-/// Bytes of the ring buffer of each of so many processors: a power of two.
+/// Bytes of the ring buffer of each of `processors` processors: a power of two.
 pub fn ring_bytes(stack_bytes: u32, rate_hz: u64, processors: usize) -> usize {
     let sample_bytes = SAMPLE_BYTES + u64::from(stack_bytes);
     let needed = (sample_bytes as f64 * rate_hz as f64 * RESERVE_SECONDS) as u64;
     let share = MOST_TOGETHER_BYTES / processors.max(1) as u64;
     let most = MOST_BYTES.min(share).max(LEAST_BYTES);
     let bytes = needed.clamp(LEAST_BYTES, most).next_power_of_two();
-    // The next power of two may be beyond the share.
+    // The next power of two may exceed the processor's share.
     if bytes > most {
         bytes as usize / 2
     } else {
@@ -69,7 +69,7 @@ mod tests {
         assert_eq!(fitting(99, 128), 65_528);
         assert!((20_000..30_000).contains(&fitting(4999, 2)));
         assert!((30_000..40_000).contains(&fitting(997, 64)));
-        // The limit on locked memory of somebody without rights: 512 KiB a processor (perf_event_mlock_kb).
+        // The limit on locked memory of an unprivileged user: 512 KiB a processor (perf_event_mlock_kb).
         let few = fitting_stack_bytes(65_528, 99, 512 << 10);
         assert!((16_000..24_000).contains(&few), "{few}");
         assert_eq!(

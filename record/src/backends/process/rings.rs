@@ -1,13 +1,13 @@
 //! Drains the ring buffers of all processors as one stream, in order of time.
 //!
-//! The order matters: the record of a fork is in the buffer of the parent's processor, and has to be read before the
-//! child's samples, which may be in another.
+//! The order matters: the record of a fork is in the buffer of the parent's processor. It has to be read before the
+//! child's samples, which may be in another buffer.
 
 use crate::sys::ring_buffer::{Next, RingBuffer};
 
 /// Passes the `wanted` records up to `until_ns`, which must have passed already, to `each`, and discards the others
-/// without copying them. Both get the number of the buffer; `each` a record's type, its `misc` field and the bytes
-/// after the header.
+/// without copying them. Both closures get the number of the buffer; `each` also gets a record's type, its `misc` field
+/// and the bytes after the header.
 pub fn drain(
     rings: &mut [RingBuffer],
     until_ns: u64,
@@ -26,7 +26,7 @@ pub fn drain(
     }
 }
 
-/// The buffer with the earliest record, and the time up to which no other has one.
+/// The buffer with the earliest record, and the time up to which no other buffer has one.
 struct Turn<'a> {
     at: usize,
     ring: &'a mut RingBuffer,

@@ -1,4 +1,4 @@
-//! What a recording of processes covers: some processes and all below them, a control group, or the whole machine.
+//! The scope of a recording of processes: some processes and their descendants, a control group, or the whole machine.
 
 use super::cgroup::Cgroup;
 use super::{threads, tree};
@@ -8,9 +8,9 @@ use crate::sys::pids;
 /// The processes that a recording covers.
 #[derive(Debug, Clone)]
 pub enum Scope {
-    /// These processes, and all that they and their children started.
+    /// These processes and their descendants.
     Tree(Vec<i32>),
-    /// Processes of this name, now these, and all that they and their children started.
+    /// Processes with this name, at present these, and their descendants.
     Named(String, Vec<i32>),
     /// All processes of a control group.
     Cgroup(Cgroup),
@@ -22,7 +22,7 @@ impl Scope {
     /// The processes with these ids.
     ///
     /// # Errors
-    /// Which of them can't be recorded, and why.
+    /// Says which of them can't be recorded, and why.
     pub fn processes(pids: Vec<i32>) -> Result<Scope, SourceError> {
         pids.iter()
             .try_for_each(|&pid| threads::check_exists(pid))?;
@@ -57,12 +57,12 @@ impl Scope {
         }
     }
 
-    /// Whether processes may join that no process of it started.
+    /// Whether processes may join that no process of the scope started.
     pub fn takes_in(&self) -> bool {
         matches!(self, Scope::Cgroup(_) | Scope::Named(..))
     }
 
-    /// The processes that were asked for, without those that they started; none for the whole machine.
+    /// The requested processes, without their descendants; empty for the whole machine.
     pub fn asked(&self) -> Vec<i32> {
         match self {
             Scope::Tree(pids) | Scope::Named(_, pids) => pids.clone(),

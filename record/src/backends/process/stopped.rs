@@ -1,7 +1,7 @@
 //! Samples a process by stopping its running threads with ptrace, where perf events are forbidden.
 //!
 //! Blocked threads are not stopped, as that would interrupt their system calls. If the recorder dies, the kernel
-//! detaches the threads and lets them run.
+//! detaches the threads and resumes them.
 
 use super::command::Child;
 use super::names::Names;
@@ -31,9 +31,9 @@ use uprof::cpu::aarch64;
 use uprof::cpu::x86_64;
 use uprof::{Details, Registers, State, Task};
 
-/// A running thread that does not stop within this time is left out.
+/// A running thread that does not stop within this time is left out, in nanoseconds.
 const STOP_WITHIN_NS: u64 = 5_000_000;
-/// Polls before sleeping. A thread on another processor stops within these; one that waits for this processor gets it
+/// Polls without a sleep. A thread on another processor stops within these; one that waits for this processor gets it
 /// while we sleep.
 const POLLS_AT_ONCE: u32 = 50;
 /// Sleep between later polls.
@@ -44,7 +44,7 @@ const EVENT_STOP: i32 = 128;
 /// Opens a process by ptrace. Must be called on the thread that will sample.
 ///
 /// # Errors
-/// Why the process can't be traced.
+/// Says why the process can't be traced.
 pub fn open(process: Process, mut warnings: Vec<String>) -> Result<Source, SourceError> {
     let (child, scope, name) = match process {
         Process::Running(Scope::Machine) => {
@@ -105,8 +105,8 @@ pub fn open(process: Process, mut warnings: Vec<String>) -> Result<Source, Sourc
     })
 }
 
-/// Seizes all threads of the processes of `scope` but our own, also those that start meanwhile; returns the processes
-/// that it is not allowed for. It is an error only if none can be seized of a process that was asked for.
+/// Seizes all threads of the processes of `scope` but our own, and those that start meanwhile. Returns the processes
+/// for which that is not allowed. It is an error only if no thread of a requested process can be seized.
 fn attach(
     scope: &Scope,
     traced: &mut Threads,
@@ -212,9 +212,9 @@ struct StoppedSource {
     child: Option<Child>,
     started: bool,
     life: Life,
-    /// What threads reported while a stop was awaited.
+    /// Events that threads reported while a stop was awaited.
     reported: Vec<WaitStatus>,
-    /// When the threads were let go.
+    /// When the threads were resumed.
     let_go_ns: Option<u64>,
 }
 
@@ -314,8 +314,8 @@ impl LastFreeze for StoppedSource {
 }
 
 impl Drop for StoppedSource {
-    /// Detaches from all threads. A thread must stop for that; one that doesn't is detached by the kernel when the
-    /// recorder ends.
+    /// Detaches from all threads. A thread must stop for that. The kernel detaches one that doesn't when the recorder
+    /// ends.
     fn drop(&mut self) {
         let deadline_ns = monotonic_ns() + 10 * STOP_WITHIN_NS;
         for tracee in self.threads.all() {
@@ -357,7 +357,7 @@ impl StoppedSource {
             tracee.state = state_of(status);
             tracee.let_go();
         } else {
-            // Reported before its parent's clone event: it is added then, and may run until then.
+            // It was reported before its parent's clone event, which will add it. It may run until then.
             let _ = ptrace::cont(tid, None);
         }
     }
@@ -450,7 +450,7 @@ impl Held for Tracee {
         self.processor
     }
 
-    /// With the signal that it was about to get.
+    /// Resumes it with the signal that it was about to receive.
     fn let_go(&mut self) {
         match self.state {
             TraceeState::Stopped(signal) => drop(ptrace::cont(self.tid(), signal)),
@@ -461,7 +461,7 @@ impl Held for Tracee {
     }
 }
 
-/// The code segment of programs of 32 bits (`__USER32_CS`, `asm/segment.h`).
+/// The code segment of 32-bit programs (`__USER32_CS`, `asm/segment.h`).
 #[cfg(target_arch = "x86_64")]
 const CODE_SEGMENT_32: u64 = 0x23;
 
@@ -469,7 +469,7 @@ const CODE_SEGMENT_32: u64 = 0x23;
 fn read_registers(tid: Pid) -> Option<Registers> {
     let all = ptrace::getregs(tid).ok()?;
     let mut registers = Registers::default();
-    // Code of 32 bits: nothing here follows its stack.
+    // 32-bit code: nothing here can follow its stack.
     if all.cs == CODE_SEGMENT_32 {
         registers.set(x86_64::RIP, all.rip);
         return Some(registers);

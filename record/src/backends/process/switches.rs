@@ -17,11 +17,11 @@ use nix::errno::Errno;
 use std::time::Duration;
 use uprof::Task;
 
-/// Most stack bytes of a wait, unless a number was asked for. Threads switch thousands of times a second, and what
-/// the buffers have no room for loses its wait; those of samples are larger, since their rate is known.
+/// Most stack bytes of a wait, unless the user gave a number. Threads switch thousands of times a second, and a wait is
+/// lost if the buffers have no room. The stacks of samples may be larger, since the rate of samples is known.
 const USUAL_STACK_BYTES: u32 = 4 << 10;
 
-/// Age at which records are in order of time: by then all earlier ones are in their buffers.
+/// Age in nanoseconds at which records are in order of time: by then all earlier ones are in their buffers.
 const SETTLED_NS: u64 = 1_000_000;
 /// How long the end of a recording waits for slots for unfinished waits.
 const LAST_PATIENCE: Duration = Duration::from_secs(2);
@@ -37,7 +37,7 @@ impl Switches {
     /// machine, they are tied to threads, since events of processors would slow down the switches of all others.
     ///
     /// # Errors
-    /// Why the events can't be opened, and what to do.
+    /// Says why the events can't be opened, and what to do.
     pub fn open(sampling: &Settings, scope: &Scope) -> Result<Self, Refusal> {
         let settings = Settings {
             trigger: Trigger::Switches,
@@ -48,7 +48,7 @@ impl Switches {
             },
             ..*sampling
         };
-        // Threads leave processors in the kernel: without it, there are no samples.
+        // A thread is switched out in the kernel, so without the kernel there are no samples.
         if !settings.kernel {
             return Err(Refusal::Failed(forbidden(Errno::EACCES)));
         }
@@ -77,8 +77,8 @@ impl Switches {
         self.events.owners()
     }
 
-    /// Adds threads that exist before the recording; not with events of the whole machine, most of whose threads
-    /// never switch.
+    /// Adds threads that exist before the recording. Does nothing with events of the whole machine, most of whose
+    /// threads never switch.
     pub fn expect(&mut self, tasks: impl Iterator<Item = Task>) {
         if matches!(self.events.reach(), Reach::Threads) {
             tasks.for_each(|task| self.waits.expect(task));
@@ -95,12 +95,12 @@ impl Switches {
         self.waits.start(now_ns);
     }
 
-    /// Takes the records that have settled.
+    /// Handles the records that have settled.
     pub fn drain(&mut self, sink: &mut Sink, patience: &mut Duration) {
         self.drain_up_to(monotonic_ns().saturating_sub(SETTLED_NS), sink, patience);
     }
 
-    /// Takes the remaining records, and ends unfinished waits now.
+    /// Handles the remaining records, and ends unfinished waits now.
     pub fn finish(&mut self, sink: &mut Sink) {
         let (mut patience, now_ns) = (LAST_PATIENCE, monotonic_ns());
         self.drain_up_to(now_ns, sink, &mut patience);
@@ -131,7 +131,7 @@ impl Switches {
     }
 }
 
-/// Why `--off-cpu` is not possible.
+/// The error of `--off-cpu` where it is not possible.
 pub fn forbidden(errno: Errno) -> SourceError {
     SourceError::system(
         "cannot record where threads wait: perf events of switches are not allowed here",

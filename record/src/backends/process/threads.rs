@@ -69,7 +69,7 @@ pub fn module_events(pid: i32, now_ns: u64) -> Vec<ModuleEvent> {
 /// Makes sure that `pid` is a process that can be recorded.
 ///
 /// # Errors
-/// Why it can't be recorded, for example because the id is of a thread.
+/// Says why it can't be recorded, for example because the id is that of a thread.
 pub fn check_exists(pid: i32) -> Result<(), SourceError> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).map_err(|_| {
         SourceError(format!(

@@ -14,13 +14,13 @@ pub const MOST: usize = 1024;
 /// The state of a thread under ptrace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TraceeState {
-    /// Running.
+    /// It runs.
     Free,
     /// A stop was requested.
     Asked,
-    /// Stopped; it will be resumed with this signal.
+    /// It is stopped, and will be resumed with this signal.
     Stopped(Option<Signal>),
-    /// In a group stop (SIGSTOP and the like), in which it has to stay.
+    /// It is in a group stop (SIGSTOP and the like), and has to stay there.
     GroupStopped,
 }
 
@@ -96,7 +96,7 @@ impl Threads {
         Some(self.all.swap_remove(at).task)
     }
 
-    /// Removes all threads of `task`'s process but `task` itself: it executed another program.
+    /// Removes all threads of `task`'s process but `task` itself, as it executed another program.
     pub fn keep_leader(&mut self, task: Task) {
         self.all
             .retain(|tracee| tracee.task.space != task.space || tracee.task == task);
@@ -113,7 +113,7 @@ impl Threads {
         &mut self.all
     }
 
-    /// Whether there is none.
+    /// Whether there are no threads.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }

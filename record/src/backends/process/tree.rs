@@ -1,4 +1,4 @@
-//! Finds processes by name, and all that they and their children started, from `/proc`.
+//! Finds processes by name, and their descendants, from `/proc`.
 
 use super::{stat, threads};
 use crate::sys::pids;
@@ -9,7 +9,7 @@ const NAME_BYTES: usize = 15;
 /// Most processes in a tree.
 pub const MOST_PROCESSES: usize = 16_384;
 
-/// `pids` and all running processes below them, each once.
+/// `pids` and all their running descendants, each once.
 pub fn below(pids: &[i32]) -> Vec<i32> {
     below_by(pids, threads::children)
 }
@@ -35,7 +35,7 @@ fn below_by(pids: &[i32], children_of: impl Fn(i32) -> Vec<i32>) -> Vec<i32> {
     all
 }
 
-/// As much of a name as the kernel keeps (`comm`): 15 bytes.
+/// The part of a name that the kernel keeps (`comm`): 15 bytes.
 pub fn short(name: &str) -> &str {
     match name
         .char_indices()

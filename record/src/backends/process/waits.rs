@@ -12,14 +12,14 @@ use uprof::{State, Stop, Task, Wait};
 
 /// Most threads at a time; waits of further ones are counted as lost.
 const THREADS_MAX: usize = 16_384;
-/// Most threads that wait with a stack at a time; further ones wait without.
+/// Most threads that wait with a stack at a time; further ones wait without a stack.
 const STACKS_MAX: usize = 4096;
-/// Most memory for those stacks, each of the requested size.
+/// Most memory for those stacks, each of the requested size, in bytes.
 const STACK_MEMORY_BYTES: usize = 256 << 20;
 /// Short waits of all threads that are recorded with their own stacks, on average of a second. Beyond that, a short
-/// wait is recorded only if no other one of its thread was within [`SHORT_NS`]; else its time is added to the next one
-/// that is, whose stack may be another. So each thread has at most two thousand rows a second more, and the sum is
-/// exact.
+/// wait is recorded only if its thread had no other one within [`SHORT_NS`]. Otherwise its time is added to the
+/// thread's next recorded wait, whose stack may differ. So each thread adds at most two thousand rows a second, and
+/// the sum is exact.
 const SHORT_WAITS_A_SECOND: u64 = 10_000;
 /// A wait shorter than this is short.
 const SHORT_NS: u64 = 1_000_000;
@@ -29,7 +29,7 @@ const SHORT_NS: u64 = 1_000_000;
 struct Thread {
     task: Task,
     place: CpuState,
-    /// The stack with which it left the processor.
+    /// The stack with which it was switched out.
     stack: Option<Box<Slot>>,
     /// When the last short wait that was recorded with its own stack ended.
     recorded_ns: u64,
@@ -51,7 +51,7 @@ impl Thread {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum CpuState {
-    /// Not seen yet: its current wait began before the recording.
+    /// Not seen yet; its current wait began before the recording.
     Unknown,
     On,
     Off {
@@ -78,7 +78,7 @@ impl Short {
     }
 }
 
-/// How many short waits may be recorded: as many as were not during the last second.
+/// The number of short waits that may be recorded: those that were not used during the last second.
 #[derive(Debug, Clone, Copy)]
 struct Allowance {
     left_ns: u64,
@@ -89,7 +89,7 @@ impl Allowance {
     const PERIOD_NS: u64 = 1_000_000_000;
     const WAIT_NS: u64 = Self::PERIOD_NS / SHORT_WAITS_A_SECOND;
 
-    /// Takes one of them at `now_ns`, if there is one.
+    /// Uses one at `now_ns`, if there is one.
     fn take(&mut self, now_ns: u64) -> bool {
         let passed_ns = now_ns.saturating_sub(self.since_ns);
         self.since_ns = self.since_ns.max(now_ns);
@@ -148,7 +148,7 @@ impl Waits {
         }
     }
 
-    /// Adds a thread that exists before the first record. If it never switches, it is counted.
+    /// Adds a thread that exists before the first record. If it never switches, it is still counted.
     pub fn expect(&mut self, task: Task) {
         let known = self
             .threads
@@ -160,7 +160,7 @@ impl Waits {
         }
     }
 
-    /// Takes one record: its type, its `misc` field and the bytes after the header. Its processing begins at
+    /// Handles one record: its type, its `misc` field and the bytes after the header. Its processing begins at
     /// `now_ns`; returns when it ended, if a clock was read.
     pub fn record(
         &mut self,
@@ -210,7 +210,7 @@ impl Waits {
         }
     }
 
-    /// Keeps the stack of a thread that is about to leave its processor.
+    /// Keeps the stack of a thread that is about to be switched out.
     fn leaving(&mut self, body: &[u8], sink: &mut Sink) -> Option<()> {
         let (task, time_ns) = self.reader.of_sample(body)?;
         let Some(index) = self.find(task, time_ns, sink) else {
@@ -228,7 +228,7 @@ impl Waits {
     fn switched(&mut self, misc: u16, body: &[u8], sink: &mut Sink) -> Option<()> {
         let (task, time_ns) = trailer(body)?;
         if task.vcpu == 0 {
-            // The idle task.
+            // The idle task doesn't wait.
             return Some(());
         }
         let Some(index) = self.find(task, time_ns, sink) else {
@@ -371,8 +371,7 @@ impl Waits {
         Some(())
     }
 
-    /// Handles lost records, among which switches may have been: current waits are left out, and their threads begin
-    /// anew.
+    /// Handles lost records, which may include switches. Current waits are left out, and their threads start afresh.
     fn lost(&mut self, body: &[u8], sink: &mut Sink) -> Option<()> {
         let (_, time_ns) = trailer(body)?;
         let mut fields = Fields(body);
@@ -382,7 +381,7 @@ impl Waits {
             self.flush(index, sink);
             let thread = &mut self.threads[index];
             count += u64::from(matches!(thread.place, CpuState::Off { .. }));
-            // The next record of the thread must end no wait.
+            // The next record of the thread must not end a wait.
             thread.place = CpuState::On;
             self.free.extend(thread.stack.take());
         }

@@ -1,6 +1,6 @@
 //! Polls `/proc` for threads and mappings.
 //!
-//! For sources that get no records of them from the kernel (ptrace). Runs on the encoder thread.
+//! Used by sources that get no records of them from the kernel (ptrace). Runs on the encoder thread.
 
 use super::census::Census;
 use super::scope::Scope;
@@ -19,14 +19,14 @@ pub struct Watcher {
     /// Processes that are not sampled.
     left_out: BTreeSet<i32>,
     census: Census,
-    /// What was there at the last poll. What has gone is forgotten, since process ids and addresses are reused.
+    /// The result of the last poll. Entries that are gone are forgotten, since process ids and addresses are reused.
     last: Sight,
 }
 
 /// The result of a poll.
 #[derive(Debug, Default)]
 struct Sight {
-    /// Space, first address, length, file offset, path.
+    /// Process, first address, length, file offset, path.
     mappings: HashSet<(i32, u64, u64, u64, String)>,
     names: HashSet<(i32, i32, String)>,
 }

@@ -1,4 +1,4 @@
-//! Which QEMU options would make sampling cheaper.
+//! Recommends QEMU options that would make sampling cheaper.
 //!
 //! Input: the machine as described by its monitor. Output: sentences, the most useful first.
 
@@ -7,8 +7,8 @@ use super::ram::SharedRam;
 use crate::guest::endpoint::Endpoint;
 use uprof::Arch;
 
-/// What to change about a machine that libvirt runs (`is_libvirt`) or someone else, and why; empty where nothing is
-/// left to gain.
+/// Recommended changes to a machine that libvirt (`is_libvirt`) or someone else runs, with reasons; empty if nothing is
+/// left to improve.
 pub fn advice(machine: &Machine, is_libvirt: bool) -> Vec<String> {
     let mut all = Vec::new();
     let arch = match machine.arch.as_str() {

@@ -84,8 +84,8 @@ fn folder_of(pid: i32) -> PathBuf {
     std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default()
 }
 
-/// The target by which the QEMU with this command line is recorded: its monitor, else its stub.
-/// Its paths begin in its `folder`.
+/// The target that records the QEMU with this command line: its monitor, or else its stub. Relative paths start in its
+/// `folder`.
 fn target_of(words: &[impl AsRef<str>], folder: &Path) -> Option<String> {
     // QEMU accepts one hyphen or two.
     let is_option = |word: &str, option: &str| {
@@ -101,7 +101,7 @@ fn target_of(words: &[impl AsRef<str>], folder: &Path) -> Option<String> {
     if let Some(path) = value("qmp").and_then(|it| it.strip_prefix("unix:")) {
         return Some(format!("qemu:{}", folder.join(first(path)).display()));
     }
-    // libvirt is connected to the monitor itself.
+    // libvirt itself is connected to the monitor, so no other program can be.
     if words
         .iter()
         .any(|word| word.as_ref().starts_with("socket,id=charmonitor"))

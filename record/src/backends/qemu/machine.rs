@@ -1,7 +1,7 @@
 //! A machine as described by its monitor.
 //!
-//! Input: a monitor. Output: architecture, vCPUs, memory and its files, the gdb stub. Output of the human monitor
-//! that isn't understood is ignored.
+//! Input: a monitor. Output: architecture, vCPUs, memory and its files, the gdb stub. Output of the human monitor that
+//! can't be parsed is ignored.
 
 use super::qmp::{Qmp, QmpError};
 use crate::backends::gdb::handshake::MOST_VCPUS;
@@ -73,7 +73,7 @@ pub enum Stub {
 }
 
 impl Machine {
-    /// Asks for everything.
+    /// Queries all properties.
     ///
     /// # Errors
     /// The monitor does not answer, or does not know a command.
@@ -159,7 +159,7 @@ fn stub_of(file_name: &str) -> Stub {
         Some((_, host_port)) => {
             let port = host_port.rsplit(':').next().unwrap_or_default();
             let host = host_port.strip_suffix(port).unwrap_or_default();
-            // Listening everywhere includes this host.
+            // A stub that listens on all addresses also listens on this host.
             match host
                 .trim_end_matches(':')
                 .trim_matches(|letter| "[]".contains(letter))

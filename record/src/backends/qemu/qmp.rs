@@ -1,7 +1,7 @@
 //! A client of QEMU's machine protocol: JSON, one object per line.
 //!
 //! Input: commands. Output: their results. Events are skipped; replies are bounded in size and time. A monitor serves
-//! one program: where that is libvirt, it passes commands on (`virsh`).
+//! one program. If that is libvirt, it forwards commands (`virsh`).
 //! Source: QEMU documentation, "QEMU Machine Protocol Specification".
 
 use super::virsh::{Domain, VirshError};
@@ -16,17 +16,17 @@ use std::time::Duration;
 
 /// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Longest conversation: a monitor answers in milliseconds.
+/// Longest conversation; a monitor answers in milliseconds.
 const WHOLE: Duration = Duration::from_secs(3);
-/// The same where libvirt passes commands on: each takes a program, and libvirt's turn.
+/// The same if libvirt forwards commands: each starts a program, and waits for libvirt.
 const LIBVIRT_PATIENCE: Duration = Duration::from_secs(5);
 const LIBVIRT_WHOLE: Duration = Duration::from_secs(10);
-/// Longest reply; a machine with many devices has a long memory map. Parsed, it may take 32 times as much.
+/// Longest reply in bytes; a machine with many devices has a long memory map. Parsed, it may take 32 times as much.
 const MOST_LINE_BYTES: usize = 2 << 20;
 /// Most events that may come before an answer.
 const MOST_EVENTS: usize = 10_000;
 
-/// Why the monitor did not answer.
+/// The reason why the monitor did not answer.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum QmpError {
     /// No connection.
@@ -38,7 +38,7 @@ pub enum QmpError {
          stub (gdb:HOST:PORT)"
     )]
     Elsewhere(Endpoint),
-    /// It is silent or the connection broke.
+    /// It doesn't answer, or the connection broke.
     #[error(
         "QEMU's monitor at {path} did not answer {command}: {why}; a monitor serves one program at a \
          time, and must have been made with -qmp: is another program connected?"
@@ -48,7 +48,7 @@ pub enum QmpError {
         path: String,
         /// The command.
         command: String,
-        /// What happened.
+        /// The reason.
         why: &'static str,
     },
     /// Not a valid reply.
@@ -58,10 +58,10 @@ pub enum QmpError {
     Nonsense {
         /// Its socket.
         path: String,
-        /// What is wrong.
+        /// The parse error.
         problem: String,
     },
-    /// libvirt doesn't pass the command on.
+    /// libvirt doesn't forward the command.
     #[error(transparent)]
     Libvirt(VirshError),
     /// QEMU refused a command.
@@ -69,12 +69,12 @@ pub enum QmpError {
     Refused {
         /// The command.
         command: String,
-        /// Its words.
+        /// QEMU's reason.
         reason: String,
     },
 }
 
-/// Why there is no connection, with advice about monitors instead of stubs.
+/// The message that there is no connection, with advice about monitors instead of stubs.
 fn unreachable(error: &EndpointError) -> String {
     match error {
         EndpointError::Connect(endpoint, errno @ (Errno::ENOENT | Errno::ECONNREFUSED)) => format!(
@@ -91,12 +91,12 @@ impl From<QmpError> for SourceError {
     }
 }
 
-/// Where a machine's monitor is.
+/// The address of a machine's monitor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Monitor {
     /// It listens here, on this machine.
     Socket(Endpoint),
-    /// libvirt is connected to that of its domain.
+    /// libvirt is connected to the monitor of this domain.
     Libvirt(Domain),
 }
 
@@ -123,11 +123,11 @@ impl Monitor {
     /// Begins a conversation.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Says why there is none.
     pub fn connect(&self) -> Result<Qmp, QmpError> {
         match self {
             Monitor::Socket(endpoint) => {
-                // Paths and threads that QEMU names are looked at here.
+                // QEMU names paths and threads of its own machine, which are opened here.
                 if !endpoint.is_here() {
                     return Err(QmpError::Elsewhere(endpoint.clone()));
                 }
@@ -145,11 +145,11 @@ pub struct Qmp {
     way: Way,
     /// Longest wait for an answer.
     patience: Duration,
-    /// When the conversation has lasted too long, however quick each answer is.
+    /// End of the conversation, however quick each answer is.
     end_ns: u64,
 }
 
-/// How commands get to it.
+/// The way of commands to the monitor.
 enum Way {
     Socket(Lines),
     Libvirt(Domain),
@@ -169,7 +169,8 @@ impl Qmp {
         }
     }
 
-    /// Talks over a connection that is there already, and ends the greeting; `endpoint` is what messages call it.
+    /// Begins a conversation over an existing connection, and completes the greeting; `endpoint` is its name in
+    /// messages.
     ///
     /// # Errors
     /// As for [`Monitor::connect`].
@@ -187,8 +188,8 @@ impl Qmp {
         Ok(qmp)
     }
 
-    /// The process that listens at the monitor's socket, if that is one of this host's; not where libvirt passes
-    /// commands on.
+    /// The process that listens at the monitor's socket, if that is a process of this host; `None` if libvirt forwards
+    /// commands.
     pub fn listener(&self) -> Option<i32> {
         match &self.way {
             Way::Socket(lines) => lines.connection.listener(),
@@ -199,7 +200,7 @@ impl Qmp {
     /// Runs a command and returns its result.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Says why there is none.
     pub fn run(&mut self, command: &str, arguments: Value) -> Result<Value, QmpError> {
         let mut question = Some(json!({ "execute": command, "arguments": arguments }).to_string());
         for _ in 0..MOST_EVENTS {
@@ -209,7 +210,7 @@ impl Qmp {
             }
             if let Some(error) = answer.get("error") {
                 let reason = error.get("desc").and_then(Value::as_str);
-                // A line of its own in a message could be anything.
+                // A line break in a message could fake a line of its own.
                 let words = reason.unwrap_or("it gives no reason").split_whitespace();
                 return Err(QmpError::Refused {
                     command: command.to_owned(),
@@ -226,13 +227,13 @@ impl Qmp {
     /// Runs a command of the human monitor and returns what it prints.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Says why there is no output.
     pub fn human(&mut self, command: &str) -> Result<String, QmpError> {
         let result = self.run("human-monitor-command", json!({ "command-line": command }))?;
         Ok(result.as_str().unwrap_or_default().to_owned())
     }
 
-    /// The property of an object of the machine; `None` if it has none.
+    /// The property of an object of the machine; `None` if there is no such property.
     ///
     /// # Errors
     /// The monitor does not answer.
@@ -244,7 +245,7 @@ impl Qmp {
         }
     }
 
-    /// The next line, after the question if there is one.
+    /// The next line; sends the question first, if there is one.
     fn line(&mut self, command: &str, question: Option<String>) -> Result<Value, QmpError> {
         let end_ns = deadline(self.patience).min(self.end_ns);
         if monotonic_ns() > self.end_ns {
@@ -290,7 +291,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// The next line, after the question if there is one; `None` if it is too long.
+    /// The next line; sends the question first, if there is one. `None` if the line is too long.
     fn next(&mut self, question: Option<String>, end_ns: u64) -> Result<Option<Vec<u8>>, Errno> {
         if let Some(question) = question {
             let line = format!("{question}\n");
@@ -321,7 +322,7 @@ mod tests {
     use std::io::{BufRead, BufReader, Write};
     use std::os::unix::net::UnixListener;
 
-    /// A monitor that answers each line by the next of `answers`, then goes away.
+    /// A monitor that answers each line by the next of `answers`, then closes the connection.
     fn against(answers: &[&'static str], test: impl FnOnce(Result<Qmp, QmpError>)) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("qmp");

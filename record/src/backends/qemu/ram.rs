@@ -1,8 +1,8 @@
 //! Guest memory in a file that QEMU shares, read by the guest's own page tables.
 //!
-//! Input: the monitor's description, and each vCPU's translation registers. Output: bytes. The file is read rather
-//! than mapped: if its owner truncates it, reads are short, where a mapping would fault. Nothing but open files is
-//! kept between samples.
+//! Input: the monitor's description, and each vCPU's translation registers. Output: bytes. The file is read rather than
+//! mapped. If its owner truncates it, reads are short, where a mapping would fault. Only open files are kept between
+//! samples.
 
 use super::machine::{Machine, Range};
 use crate::backends::gdb::guest_ram::GuestRam;
@@ -34,7 +34,7 @@ impl SharedRam {
     /// Opens the files behind the machine's memory.
     ///
     /// # Errors
-    /// Why it can't be read, to follow "guest memory is read through the stub: ".
+    /// Says why it can't be read, to follow "guest memory is read through the stub: ".
     pub fn open(machine: &Machine, arch: Arch) -> Result<Self, String> {
         let mut ram = SharedRam {
             arch,
@@ -78,7 +78,7 @@ fn open_backend(
     machine: &Machine,
 ) -> Result<File, String> {
     let found = match path {
-        // A folder means an unnamed file in it.
+        // A folder stands for an unnamed file in it.
         Some(path) if path.is_file() => path.to_owned(),
         _ => find_nameless(id, bytes, machine).ok_or_else(|| {
             format!("the file of memory back end {id} has no name that can be opened from here")
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!((bytes[0], bytes[4096 - 16]), (5, 9));
         assert_eq!(ram.read(0, 0x3000, &mut bytes), 0);
         assert_eq!(ram.read(9, 0, &mut bytes), 0, "no such vCPU");
-        // A file that shrinks under us is missing memory, no more.
+        // A file that shrinks while it is read is merely missing memory.
         let path = machine.backends[0].path.as_ref().unwrap();
         File::options()
             .write(true)

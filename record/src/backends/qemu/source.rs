@@ -21,15 +21,15 @@ use uprof::cold::TargetKind;
 /// Must be called while the process has one thread, since it forks a guardian.
 ///
 /// # Errors
-/// Why the guest can't be sampled; it keeps running.
+/// Says why the guest can't be sampled; it keeps running.
 pub fn open(monitor: &Monitor, images: Vec<Image>, plan: &Plan) -> Result<Source, SourceError> {
     stub::open(opening(monitor, images)?, plan)
 }
 
-/// Asks the guest of `monitor` for what its stub is opened with, and starts a stub if there is none.
+/// Queries the monitor for everything that is needed to open the guest's stub, and starts a stub if there is none.
 ///
 /// # Errors
-/// Why the guest can't be recorded; it keeps running.
+/// Says why the guest can't be recorded; it keeps running.
 pub fn opening(monitor: &Monitor, mut images: Vec<Image>) -> Result<Opening, SourceError> {
     let mut qmp = monitor.connect()?;
     let machine = Machine::ask(&mut qmp)?;
@@ -87,9 +87,9 @@ pub fn opening(monitor: &Monitor, mut images: Vec<Image>) -> Result<Opening, Sou
     })
 }
 
-/// QEMU's process: the listener at its monitor's socket. Where that is libvirt's or a port, it is the process of the
-/// first vCPU's thread, if it was started with the machine's name or that port: thread numbers mean nothing here if
-/// QEMU is in another PID namespace.
+/// QEMU's process: the listener at its monitor's socket. If that is libvirt's or a port, it is the process of the first
+/// vCPU's thread, provided that it was started with the machine's name or that port. This is checked since thread ids
+/// mean nothing here if QEMU is in another PID namespace.
 fn process_of(monitor: &Monitor, qmp: &Qmp, machine: &Machine) -> Option<i32> {
     let (separators, word): (&[u8], String) = match monitor {
         Monitor::Socket(Endpoint::Unix(_)) => return qmp.listener(),
@@ -140,7 +140,7 @@ fn find_stub(
         Stub::None => {}
     }
     let socket = match monitor {
-        // QEMU has a working directory of its own.
+        // QEMU has a working directory of its own, so the path must be absolute.
         Monitor::Socket(Endpoint::Unix(path)) => {
             Some(std::path::absolute(path).unwrap_or_else(|_| path.clone()))
         }
@@ -158,7 +158,7 @@ fn find_stub(
             Stub::Taken => return Err(taken()),
             Stub::None => {}
         }
-        // A stub that listens elsewhere would keep QEMU from starting another.
+        // A stub at another address would keep QEMU from starting ours.
         qmp.human("gdbserver none")?;
     }
     Err(SourceError(format!(
@@ -168,7 +168,7 @@ fn find_stub(
     )))
 }
 
-/// The socket of the monitor that libvirt is connected to: its folder is one that this QEMU may write to.
+/// The socket of the monitor that libvirt is connected to. This QEMU may write to the socket's folder.
 fn socket_of_libvirt(qmp: &mut Qmp) -> Result<Option<PathBuf>, SourceError> {
     let devices = qmp.run("query-chardev", json!({}))?;
     let mut devices = devices.as_array().into_iter().flatten();
@@ -181,7 +181,7 @@ fn socket_of_libvirt(qmp: &mut Qmp) -> Result<Option<PathBuf>, SourceError> {
 
 /// Stops a stub that was started for the recording.
 fn stop_stub(monitor: &Monitor) {
-    // A monitor that is gone, or taken by someone else now, keeps its stub: no harm to the guest.
+    // If the monitor is gone, or another program now uses it, the stub stays. That doesn't harm the guest.
     if let Ok(mut qmp) = monitor.connect() {
         let _ = qmp.human("gdbserver none");
     }

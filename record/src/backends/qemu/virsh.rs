@@ -1,7 +1,7 @@
-//! Commands to a monitor that libvirt holds: `virsh qemu-monitor-command` passes them on.
+//! Sends commands to a monitor that libvirt is connected to: `virsh qemu-monitor-command` forwards them.
 //!
-//! Enters: a command for the monitor. Leaves: the answer, bounded in size and time. Which libvirt is asked, virsh
-//! decides as always: by LIBVIRT_DEFAULT_URI, else the system's for root and the session's for others.
+//! Input: a command for the monitor. Output: the answer, bounded in size and time. virsh chooses the libvirt as always:
+//! by LIBVIRT_DEFAULT_URI, or else the system's for root and the session's for others.
 
 use crate::guest::endpoint::Connection;
 use nix::errno::Errno;
@@ -27,10 +27,10 @@ impl fmt::Display for Domain {
     }
 }
 
-/// Why libvirt passes nothing on.
+/// The reason why libvirt forwards nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VirshError {
-    /// The program isn't there.
+    /// The program is missing.
     #[error(
         "cannot run virsh, which asks libvirt for a domain's monitor: {0}; install Debian's libvirt-clients"
     )]
@@ -38,15 +38,15 @@ pub enum VirshError {
     /// It takes too long.
     #[error("libvirt did not answer for {0} in time; does `virsh list` answer?")]
     Late(Domain),
-    /// It says more than a monitor does.
+    /// Its output is longer than any monitor's.
     #[error("libvirt's answer for {0} has no end")]
     Long(Domain),
-    /// libvirt's own words.
+    /// libvirt refused.
     #[error("libvirt says of {domain}: {reason}; `virsh list` shows the domains that run")]
     Refused {
         /// The domain.
         domain: Domain,
-        /// What virsh printed.
+        /// The output of virsh.
         reason: String,
     },
 }
@@ -60,10 +60,10 @@ impl Domain {
         }
     }
 
-    /// Has libvirt pass `command` on to the monitor; the answer may have `most_bytes` and must be there by `end_ns`.
+    /// Makes libvirt forward `command` to the monitor. The answer may have `most_bytes` and must be there by `end_ns`.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Says why there is none.
     pub fn pass_on(
         &self,
         command: &str,
@@ -74,7 +74,7 @@ impl Domain {
             .start(command)
             .map_err(|error| VirshError::Run(error.to_string()))?;
         let answer = self.read(&printed, most_bytes, end_ns);
-        // One that said all ends at once; one that didn't is ended.
+        // A virsh that has answered ends by itself; one that hasn't is killed.
         if answer.is_err() {
             let _ = child.kill();
         }
@@ -89,7 +89,7 @@ impl Domain {
         }
     }
 
-    /// Starts virsh; what it prints comes over the connection.
+    /// Starts virsh; its output comes over the connection.
     fn start(&self, command: &str) -> io::Result<(Child, Connection)> {
         let (ours, theirs) = UnixStream::pair()?;
         let errors = OwnedFd::from(theirs.try_clone()?);
@@ -127,7 +127,7 @@ impl Domain {
     }
 }
 
-/// virsh's words, without the `error:` of each line.
+/// The message of virsh, without the `error:` of each line.
 fn reason(printed: &[u8]) -> String {
     let text = String::from_utf8_lossy(&printed[..printed.len().min(1000)]);
     let lines = text

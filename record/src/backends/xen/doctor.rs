@@ -15,7 +15,7 @@ use crate::source::doctor::{Report, Verdict};
 use crate::sys::clock::monotonic_ns;
 use uprof::{Due, Registers, State};
 
-/// About how often a trial looks, where it has found nothing running.
+/// About how often a trial looks at a domain, as long as it has found nothing running.
 const TRIAL_RATE_MILLIHERTZ: u64 = 100_000;
 /// Most domains that are listed.
 const DOMAINS_MAX: usize = 64;
@@ -60,7 +60,7 @@ pub fn examine_host(report: &mut Report) {
     }
 }
 
-/// Examines a domain and the image given for its kernel.
+/// Examines a domain, and the image given for its kernel.
 pub fn examine_domain(target: &str, elf: Option<&GivenImage>) -> Report {
     let mut report = Report::default();
     let mut found = match target::find(target) {
@@ -163,7 +163,7 @@ struct ExaminedDomain {
     domain: Domain,
     memory: GuestMemory,
     registers: Registers,
-    /// Processor time of each vCPU, and of all, and how often one was found running.
+    /// Processor time of each vCPU, and of all, and how often a vCPU was found running.
     times: VcpuTimes,
     found_running: u64,
     looked_ns: u64,
@@ -209,7 +209,7 @@ impl ExaminedDomain {
         trial.have_chains()
     }
 
-    /// Compares the processor time of `vcpu` with what is found running.
+    /// Compares the processor time of `vcpu` with how often it is found running.
     fn compare_time(&mut self, vcpu: u32, since_ns: u64) {
         let Some(info) = self.domain.vcpu_info(vcpu) else {
             return;
@@ -232,7 +232,7 @@ impl ExaminedDomain {
         if paging == Paging::Unsupported {
             return trial.pass_over();
         }
-        // Return addresses may be in one of the others.
+        // Return addresses may be in one of the other registers.
         self.domain.vcpu_registers(vcpu, &mut self.registers);
         let arch = self.domain.kind.arch;
         let (memory, privcmd) = (&mut self.memory, &self.domain.xen.privcmd);

@@ -13,14 +13,14 @@ use crate::sys::xen::privcmd::Privcmd;
 use std::time::Duration;
 use uprof::Registers;
 
-/// How often, on arm64, a vCPU in AArch64 is looked for, and how far apart.
+/// On arm64: how often to look for a vCPU in AArch64, and how far apart.
 const MODE_LOOKS: u32 = 20;
 const BETWEEN_MODE_LOOKS: Duration = Duration::from_millis(5);
 
 /// The hypervisor, seen from a tool in dom0.
 #[derive(Debug)]
 pub struct Xen {
-    /// The device, also for mapping memory.
+    /// The device, which also maps memory.
     pub privcmd: Privcmd,
     /// The domctl interface version that this Xen accepts.
     pub interface_version: u32,
@@ -160,7 +160,7 @@ pub struct Domain {
     pub id: u16,
     /// vCPUs that it may have, numbered from 0.
     pub vcpus: u32,
-    /// How its contexts are to be read.
+    /// The layout of its contexts.
     pub kind: ContextKind,
     /// For each vCPU, whether it was in long mode when last checked.
     long_mode: Vec<bool>,
@@ -170,7 +170,7 @@ pub struct Domain {
 }
 
 impl Domain {
-    /// Prepares for domain `id`. Refuses what can't be sampled: domain 0, 32-bit guests.
+    /// Prepares for domain `id`. Refuses domain 0 and 32-bit guests, which can't be sampled.
     pub fn open(mut xen: Xen, id: u16) -> Result<Self, XenError> {
         let info = xen.domain_info(id)?;
         if info.max_vcpu_id >= MOST_VCPUS {
@@ -201,7 +201,8 @@ impl Domain {
         Ok(domain)
     }
 
-    /// Whether some vCPU is in AArch64, at one of a few looks: a 64-bit kernel may run a 32-bit process.
+    /// Whether some vCPU is in AArch64 at one of a few looks. One look is not enough, since a 64-bit kernel may run a
+    /// 32-bit process.
     fn is_seen_in_aarch64(&mut self) -> bool {
         let mut is_seen = || {
             self.fetch(false, true).is_err()
@@ -232,7 +233,7 @@ impl Domain {
         !self.long_mode.iter().any(|long| *long)
     }
 
-    /// Why such a guest is refused.
+    /// The reason why such a guest is refused.
     pub fn narrow(&self) -> String {
         format!(
             "cannot record domain {}: it is not in 64-bit mode; 32-bit guests are not supported, and one that is still \
@@ -268,7 +269,7 @@ impl Domain {
             .map_err(|errno| XenError::new("look at", format!("domain {}", self.id), errno))
     }
 
-    /// Whether a vCPU has the registers that it had at the last fetch.
+    /// Whether a vCPU has the same registers as at the last fetch.
     pub fn has_the_same_registers(&mut self, vcpu: u32) -> bool {
         self.xen.hypercalls += 1;
         let again = self.fetch.look_at_context(&self.xen.privcmd, vcpu);
@@ -307,12 +308,12 @@ impl Domain {
         self.fetch.vcpu_info(vcpu)
     }
 
-    /// Where a vCPU was at the last fetch: its instruction, stack and frame pointer, and its address translation.
+    /// The position of a vCPU at the last fetch: instruction, stack and frame pointer; returns its address translation.
     #[inline(always)]
     pub fn vcpu_place(&self, vcpu: u32, registers: &mut Registers) -> Option<Paging> {
         let bytes = self.fetch.context(vcpu)?;
         let long_mode = *self.long_mode.get(vcpu as usize)?;
-        // What it is anyway, known to the compiler.
+        // Its value anyway, but written so that the compiler knows it.
         let kind = ContextKind {
             arch: vcpu::NATIVE,
             ..self.kind

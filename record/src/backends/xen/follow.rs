@@ -9,9 +9,9 @@ use crate::source::slot::NoteKind;
 use crate::sys::clock::monotonic_ns;
 use uprof::Task;
 
-/// Most lives of a guest in one recording: code is kept of each.
+/// Most boots of a guest in one recording, since code of each is kept.
 const MOST_LIVES: u32 = 64;
-/// How often xenstore is queried, which takes some requests for every domain.
+/// How often xenstore is queried, in nanoseconds. A query takes some requests for every domain.
 const LOOK_EVERY_NS: u64 = 50_000_000;
 
 /// A followed guest.
@@ -19,7 +19,7 @@ const LOOK_EVERY_NS: u64 = 50_000_000;
 pub struct Follow {
     name: String,
     uuid: Option<String>,
-    /// The current or last life, from 0: the address space of its samples.
+    /// Number of the current or last boot, from 0; it is the address space of its samples.
     pub life: u32,
     waits: bool,
     looked_ns: u64,
@@ -27,7 +27,7 @@ pub struct Follow {
 }
 
 impl Follow {
-    /// A guest in its first life; `None` without a name and a UUID, by which it could be found again.
+    /// A guest in its first boot; `None` if it has neither a name nor a UUID, by which it could be found again.
     pub fn new(name: &str, uuid: Option<String>) -> Option<Follow> {
         (!name.is_empty() || uuid.is_some()).then(|| Follow {
             name: name.to_owned(),
@@ -44,7 +44,7 @@ impl Follow {
         self.waits
     }
 
-    /// Handles the end of a life of the guest, as domain `domain` with so many vCPUs. Returns the state of the target
+    /// Handles the end of a boot of the guest, as domain `domain` with `vcpus` vCPUs. Returns the state of the target
     /// for the recording.
     pub fn ended(&mut self, how: Life, domain: u16, vcpus: u32) -> Life {
         let (Life::Ended(text) | Life::Crashed(text)) = how else {
@@ -61,7 +61,7 @@ impl Follow {
         Life::Alive
     }
 
-    /// Searches a domain other than `before` with the same name or UUID, if it is time to.
+    /// Searches a domain other than `before` with the same name or UUID, if a search is due.
     pub fn successor(&mut self, before: u16) -> Option<u16> {
         let now_ns = monotonic_ns();
         if now_ns - self.looked_ns < LOOK_EVERY_NS {
@@ -80,7 +80,7 @@ impl Follow {
         found.ok()?
     }
 
-    /// Begins the guest's next life, as `domain`.
+    /// Begins the guest's next boot, as `domain`.
     pub fn begun(&mut self, domain: u16, vcpus: u32) {
         self.life += 1;
         self.waits = false;
@@ -88,7 +88,7 @@ impl Follow {
         self.notes.push((monotonic_ns(), self.life, note, domain));
     }
 
-    /// Sends notes of what happened since the last call.
+    /// Sends notes of the events since the last call.
     pub fn report(&mut self, sink: &mut Sink) {
         for (time_ns, space, note, domain) in self.notes.drain(..) {
             let task = Task { space, vcpu: 0 };

@@ -1,7 +1,7 @@
 //! A domain from its creation to its end. A guest that is followed has another one after each reboot, save or
 //! migration.
 //!
-//! All that is known of a domain alone is here, so that nothing of it is left when its successor begins.
+//! All state that belongs to one domain is here, so that none of it is left when its successor begins.
 
 use super::domain::Domain;
 use super::memory::GuestMemory;
@@ -12,32 +12,32 @@ use crate::sys::xen::domctl::DomainInfo;
 use uprof::Registers;
 use uprof::cold::Code;
 
-/// The domain, and its state when it was last looked at.
+/// The domain, and its state at the last check.
 pub struct Incarnation {
     pub domain: Domain,
     pub memory: GuestMemory,
-    /// Of each vCPU, its page tables at the last sample.
+    /// The page tables of each vCPU at the last sample.
     pub pagings: Vec<Paging>,
     pub roots: Roots,
-    /// Which vCPUs are online.
+    /// Whether each vCPU is online.
     pub online: Vec<bool>,
-    /// Which vCPUs ran while their stacks were read, or may have.
+    /// Whether each vCPU ran, or may have run, while its stack was read.
     pub moved: Vec<bool>,
-    /// It was paused by someone else at the last sample.
+    /// Whether someone else had paused it at the last sample.
     pub held_by_other: bool,
-    /// It had shut down when its state was last checked.
+    /// Whether it had shut down when its state was last checked.
     pub is_shut_down: bool,
-    /// The last fetch failed.
+    /// Whether the last fetch failed.
     pub failed: bool,
-    /// Why it has shut down, if it has.
+    /// The reason of its shutdown, if it has shut down.
     pub shutdown: Option<u8>,
 }
 
-/// Calls by which a domain was sampled.
+/// Calls made to sample a domain.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Calls {
     pub hypercalls: u64,
-    /// Those that map memory.
+    /// Calls that map memory.
     pub mappings: u64,
 }
 
@@ -66,7 +66,7 @@ impl Incarnation {
         })
     }
 
-    /// Compares the image's text with the guest's memory, so that a wrong one is refused before anything is recorded.
+    /// Compares the image's text with the guest's memory, so that a wrong image is refused before anything is recorded.
     pub fn check(&mut self, image: &Image) -> Result<(), SourceError> {
         let mut code = Vec::new();
         let mut registers = Registers::default();
@@ -98,7 +98,7 @@ impl Incarnation {
         )))
     }
 
-    /// Reads each stack once, unpaused, to map its pages.
+    /// Reads each stack once, without a pause, to map its pages.
     pub fn warm_up(&mut self) {
         let mut registers = Registers::default();
         let mut bytes = [0; 4096];
@@ -113,7 +113,7 @@ impl Incarnation {
         }
     }
 
-    /// A vCPU that came online may be in another mode than assumed.
+    /// Updates the modes, since a vCPU that came online may be in another mode than assumed.
     pub fn refresh_modes(&mut self) {
         for vcpu in 0..self.domain.vcpus {
             let info = self.domain.vcpu_info(vcpu);

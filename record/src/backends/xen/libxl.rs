@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// Where libxl keeps its files.
+/// The folder of libxl's files.
 const FOLDER: &str = "/var/lib/xen";
 /// Longest file that is read.
 const MOST_BYTES: u64 = 1 << 20;
@@ -19,7 +19,7 @@ pub struct StoredConfiguration {
     pub kind: Option<String>,
 }
 
-/// The configuration of domain `id`; with a UUID only that domain's, in case an old file of the same number is left.
+/// The configuration of domain `id`. With a UUID, only that domain's, in case an old file with the same number is left.
 pub fn stored_configuration(id: u16, uuid: Option<&str>) -> Option<StoredConfiguration> {
     stored_in(Path::new(FOLDER), id, uuid)
 }

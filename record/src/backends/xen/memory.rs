@@ -1,9 +1,9 @@
 //! A guest's memory, read through mapped frames.
 //!
-//! Input: frame numbers. Output: words. The cache maps frames, never virtual addresses, so that a guest that remaps
-//! its stack is read correctly. It is bounded, also remembers frames that can't be mapped (a hostile page table must
-//! not cost a call per sample), and is cleared periodically, since a guest that balloons may get other memory under
-//! the same frame number.
+//! Input: frame numbers. Output: words. The cache maps frames, never virtual addresses, so a guest that remaps its
+//! stack is read correctly. The cache is bounded. It also remembers frames that can't be mapped, since a hostile page
+//! table must not cost a call per sample. It is cleared periodically, since a guest that balloons may get other memory
+//! under the same frame number.
 
 use super::translations::{TableWord, Translations, Walk};
 use crate::guest::page_tables::{FrameAddress, Paging, TableReader};
@@ -15,14 +15,14 @@ use std::time::{Duration, Instant};
 pub const MOST_FRAMES: usize = 4096;
 /// Slots of the table, a power of two, at most half full.
 const SLOTS: usize = 2 * MOST_FRAMES;
-/// Longest life of a mapping.
+/// Longest lifetime of a mapping.
 const LIFETIME: Duration = Duration::from_secs(30);
 /// The bits of an address inside a page.
 const IN_PAGE: u64 = 0xfff;
 /// Pages mapped together when the first of them is needed.
 const PAGES_AHEAD: usize = 8;
 
-/// Where a frame is.
+/// The position of a frame.
 #[derive(Clone, Copy)]
 struct Slot {
     /// Frame number plus one; 0 is a free slot.
@@ -80,7 +80,7 @@ impl GuestMemory {
     fn slot_of(&self, frame: u64) -> usize {
         let key = frame.wrapping_add(1);
         let mut index = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % SLOTS;
-        // At least half of the slots are free, so that this ends.
+        // At least half of the slots are free, so this loop ends.
         while self.slots[index].key != 0 && self.slots[index].key != key {
             index = (index + 1) % SLOTS;
         }
@@ -125,7 +125,7 @@ impl GuestMemory {
         }
     }
 
-    /// The page where `frame` is mapped, if it is the guest's memory.
+    /// The page at which `frame` is mapped, if it is the guest's memory.
     fn find(&mut self, privcmd: &Privcmd, frame: u64) -> Option<u32> {
         if !self.knows(frame) {
             self.map(privcmd, &[frame]);
@@ -134,8 +134,8 @@ impl GuestMemory {
         slot.page.filter(|_| slot.key != 0)
     }
 
-    /// Reads memory from guest-virtual `address` upwards through `paging`. Returns the number of bytes read: fewer
-    /// than requested where memory is missing.
+    /// Reads memory from guest virtual address `address` upwards through `paging`. Returns the number of bytes read,
+    /// which is smaller than requested if memory is missing.
     pub fn read(
         &mut self,
         privcmd: &Privcmd,
@@ -171,7 +171,7 @@ impl GuestMemory {
         done
     }
 
-    /// Walks the page tables, and keeps what they say for the next read of the same page.
+    /// Walks the page tables, and keeps the translation for the next read of the same page.
     #[cold]
     fn translate(&mut self, privcmd: &Privcmd, paging: &Paging, page_address: u64) -> Option<u32> {
         let forgotten = self.forgotten;
@@ -199,12 +199,12 @@ impl GuestMemory {
         paging.translate(&mut reader, address).ok()
     }
 
-    /// Where the page tables of the kernel's half are mapped; see [`Paging::own_address`].
+    /// The address at which the page tables of the kernel's half are mapped; see [`Paging::own_address`].
     pub fn own_address(&mut self, privcmd: &Privcmd, paging: &Paging) -> Option<u64> {
         paging.own_address(&mut Mapped::new(self, privcmd))
     }
 
-    /// Maps the frame of `address` and those of the pages above it, which are likely to be stack too.
+    /// Maps the frame of `address` and those of the pages above it, which are likely to be stack, too.
     fn map_ahead(&mut self, privcmd: &Privcmd, paging: &Paging, address: u64, frame: u64) {
         let mut frames = [frame; PAGES_AHEAD];
         let mut count = 1;

@@ -1,6 +1,6 @@
-//! For how long someone else had the domain paused.
+//! Measures how long someone else had the domain paused.
 
-/// Pauses of others, as far as looks at the domain have shown them.
+/// Pauses by others, as far as checks of the domain have shown them.
 #[derive(Debug, Default)]
 pub struct OthersPause {
     /// When it was last seen paused; `None` if it has run since.
@@ -17,7 +17,7 @@ impl OthersPause {
         self.seen_ns = is_paused.then_some(now_ns);
     }
 
-    /// The time from looks that saw it paused until the looks that followed.
+    /// Total time from each check that saw it paused until the next check, in nanoseconds.
     pub fn total_ns(&self) -> u64 {
         self.total_ns
     }

@@ -1,7 +1,7 @@
 //! How the guardian resumes a domain.
 //!
-//! Xen counts pauses, and another tool may hold one. The guardian resumes only if the recorder's word shows that ours
-//! may be held and Xen reports the domain as paused. One race remains: if the recorder is killed within the
+//! Xen counts pauses, and another tool may hold one. The guardian resumes only if the recorder's word shows that our
+//! pause may be in effect and Xen reports the domain as paused. One race remains: if the recorder is killed within the
 //! microseconds of its own pause or resume call while another tool pauses, the other's pause could be undone.
 
 use super::domain::Xen;
@@ -42,7 +42,7 @@ impl Rescuer for DomainRescuer {
     }
 }
 
-/// The domain named by a mark.
+/// The domain that a mark names, if it names one.
 pub fn paused_guest(mark: &str) -> Option<Box<dyn PausedGuest>> {
     let domain = mark.strip_prefix("xen ")?.parse().ok()?;
     Some(Box::new(DomainRescuer { domain }))

@@ -1,6 +1,6 @@
-//! Several domains recorded by one process, that come and go.
+//! Several domains that one process records, and that come and go.
 //!
-//! Input: targets, or Xen's list of domains. Output: sources that share one guardian and take schedule.
+//! Input: targets, or Xen's list of domains. Output: sources that share one guardian and one schedule.
 
 use super::domain::Xen;
 use super::rescue::DomainRescuer;
@@ -12,7 +12,7 @@ use crate::source::schedule::{PeriodSlot, Schedule};
 use crate::source::{Source, SourceError};
 use std::sync::Arc;
 
-/// What domains have in common that are recorded by one process.
+/// The state that domains recorded by one process share.
 pub struct Company {
     xen: Xen,
     /// `None` if none of them is ever paused.
@@ -25,7 +25,7 @@ pub struct Company {
 pub struct ListedDomain {
     /// Its number.
     pub id: u16,
-    /// Whether someone has paused it: also one that is being built or restored.
+    /// Whether someone has paused it; a domain that is being built or restored is paused, too.
     pub is_paused: bool,
 }
 
@@ -33,11 +33,11 @@ impl Company {
     /// Must be called while the process has one thread, since it forks a guardian.
     ///
     /// # Errors
-    /// Why Xen can't be asked, or why there can be no guardian.
+    /// Says why Xen can't be asked, or why there can be no guardian.
     pub fn start(plan: &Plan) -> Result<Self, SourceError> {
         let xen = Xen::open()?;
         let guardian = source::pauses(plan).then(|| {
-            // It is told of each domain when that is paused.
+            // The domain's number is set at each pause.
             Guardian::start(&[], DomainRescuer { domain: 0 })
         });
         Ok(Company {
@@ -47,10 +47,10 @@ impl Company {
         })
     }
 
-    /// All domains that live, but the one that we run in.
+    /// All living domains but the one that we run in.
     ///
     /// # Errors
-    /// Why Xen can't be asked, or why none of them could be recorded any more: the guardian is gone.
+    /// Says why Xen can't be asked, or that the guardian is gone, so that none of them can be recorded any more.
     pub fn list(&mut self) -> Result<Vec<ListedDomain>, SourceError> {
         if let Some(guardian) = &self.guardian {
             guardian.is_there()?;
@@ -79,7 +79,7 @@ impl Company {
     /// Opens a domain by its number, name or UUID, beside those that are recorded already. May be called at any time.
     ///
     /// # Errors
-    /// Why it can't be recorded, or can't yet.
+    /// Says why it can't be recorded, or not yet.
     pub fn open(&self, target: &str, plan: &Plan) -> Result<Source, SourceError> {
         let found = target::find(target)?;
         let id = u64::from(found.id);

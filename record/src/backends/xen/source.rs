@@ -1,8 +1,8 @@
 //! Samples a Xen domain, which it freezes for each sample.
 //!
-//! Two calls per sample, whatever the number of vCPUs: one that gets the state, pauses and fetches, one that resumes.
-//! In between, stack bytes are read from mapped frames, without a call. With `ip_only` and `no_pause` the domain is
-//! never paused; with the latter the second call finds out which vCPUs ran while their stacks were read.
+//! It makes two calls per sample, whatever the number of vCPUs: one that gets the state, pauses and fetches, and one
+//! that resumes. In between, stack bytes are read from mapped frames, without a call. With `ip_only` and `no_pause` the
+//! domain is never paused; with the latter the second call finds out which vCPUs ran while their stacks were read.
 
 use super::domain::{Domain, Xen};
 use super::follow::Follow;
@@ -35,8 +35,8 @@ const SHUTDOWN_SUSPEND: u8 = 2;
 const SHUTDOWN_CRASH: u8 = 3;
 const SHUTDOWN_WATCHDOG: u8 = 4;
 
-/// How often the domain's state is checked for shutdown, crash and pauses by others; not at each sample, since that
-/// would prolong the freeze.
+/// How often the domain's state is checked for shutdown, crash and pauses by others. It is not checked at each sample,
+/// since that would prolong the freeze.
 const LOOK_EVERY_NS: u64 = 20_000_000;
 
 /// The backend.
@@ -45,27 +45,27 @@ struct XenSource {
     current: Incarnation,
     /// `None` with `ip_only` and `no_pause`: a domain that is never paused needs no guardian.
     guardian: Option<Guardian>,
-    /// In the period that it shares with other domains that this process records.
+    /// Slot in the period that it shares with other domains that this process records.
     slot: Option<Arc<PeriodSlot>>,
     /// Freezes that the guardian has ended.
     rescues: u64,
-    /// Stacks are read while the domain runs.
+    /// Whether stacks are read while the domain runs.
     runs_on: bool,
-    /// The guardian, or someone else, ended the last freeze.
+    /// Whether the guardian, or someone else, ended the last freeze.
     was_rescued: bool,
     /// Processor time of each vCPU, and of all.
     times: VcpuTimes,
-    /// When the last sample let the domain go: it can have run since.
+    /// When the last sample resumed the domain; it can have run since.
     resumed_ns: u64,
     /// How long someone else has kept the domain paused.
     others_pause: OthersPause,
-    /// The last sample left the domain alone, since someone else had paused it.
+    /// Whether the last sample left the domain alone, since someone else had paused it.
     left_alone: bool,
     /// When the domain's state was last checked.
     looked_ns: u64,
-    /// The source has paused the domain and not resumed it yet.
+    /// Whether the source has paused the domain and not resumed it yet.
     frozen: bool,
-    /// With `--follow`: the guest's other lives.
+    /// With `--follow`: the guest's other boots.
     follow: Option<Follow>,
     /// Calls of earlier incarnations.
     calls_before: Calls,
@@ -77,7 +77,7 @@ struct XenSource {
 /// Must be called while the process has one thread, since it forks a guardian.
 ///
 /// # Errors
-/// Why the domain can't be recorded.
+/// Says why the domain can't be recorded.
 pub fn open(target: &str, images: Vec<Image>, plan: &Plan) -> Result<Source, SourceError> {
     let found = target::find(target)?;
     let domain = found.id;
@@ -193,7 +193,7 @@ impl XenSource {
             self.facts
                 .notes
                 .push(("image".into(), image.path.display().to_string()));
-            // One of several may be a program's, which is not in every address space.
+            // If there are several, one may be a program's, which is not in every address space.
             if given && images.len() == 1 && !image.may_move() {
                 self.current.check(image)?;
             }
@@ -222,7 +222,7 @@ impl XenSource {
         note("guest memory", format!("{} MiB", info.total_pages >> 8));
     }
 
-    /// Fetches, with a pause that the guardian guards if `pause`.
+    /// Fetches; if `pause`, with a pause that the guardian watches.
     fn fetch(&mut self, pause: bool, look: bool) -> Result<(), XenError> {
         if pause && let Some(guardian) = &mut self.guardian {
             guardian.freezing();
@@ -239,8 +239,8 @@ impl XenSource {
         fetched
     }
 
-    /// The state of a vCPU at `now_ns`. Whether it executes at this moment is not enough: dom0 may have preempted it
-    /// for this call.
+    /// The state of a vCPU at `now_ns`. Whether it executes at this moment is not sufficient evidence, since dom0 may
+    /// have preempted it for this call.
     fn state_of(&mut self, vcpu: u32, info: VcpuInfo, now_ns: u64) -> State {
         let seen = match info.state() {
             State::Offline => State::Offline,
@@ -271,7 +271,7 @@ impl XenSource {
         Ok(())
     }
 
-    /// Takes over the state of the domain, as just fetched with the vCPUs. Returns whether someone else has resumed it
+    /// Updates the state of the domain, as just fetched with the vCPUs. Returns whether someone else has resumed it
     /// since the last time.
     fn note_domain(&mut self, now_ns: u64) -> Result<bool, SourceError> {
         let Some(info) = self.current.domain.info() else {
@@ -299,14 +299,14 @@ impl XenSource {
             added.handle = u64::from(vcpu);
             let registers = &mut added.registers;
             let paging = self.current.domain.vcpu_place(vcpu, registers);
-            // These need no stack, and the freeze is shorter without.
+            // These need no stack, and the freeze is shorter without it.
             if matches!(state, State::Offline | State::Ready) {
                 registers.clear();
             }
             let paging = paging.unwrap_or(Paging::Unsupported);
             self.current.pagings[vcpu as usize] = paging;
             let mut root = paging.root();
-            // Of a PV guest, Xen reports the kernel's root.
+            // For a PV guest, Xen reports the kernel's root.
             if self.current.domain.kind.is_hvm && vcpu::NATIVE == Arch::X86_64 {
                 let ip = Arch::X86_64.special_registers().ip;
                 root = self.current.roots.of(root, registers.get(ip));
@@ -318,13 +318,13 @@ impl XenSource {
         }
     }
 
-    /// Finds out which vCPUs ran since they were fetched. Neither their time nor their registers are enough: those may
-    /// be the same after an iteration of a loop. The time of one that executes is read from the clocks of two
-    /// processors, which may differ, and Xen adds none where the clock of the processor that a vCPU comes to is behind
+    /// Finds out which vCPUs ran since they were fetched. Neither their time nor their registers are sufficient alone.
+    /// Registers may be the same after an iteration of a loop. The time of an executing vCPU is read from the clocks of
+    /// two processors, which may differ, and Xen adds none if the clock of the processor that a vCPU comes to is behind
     /// that of the one it left (`vcpu_runstate_change` in xen/common/sched/core.c).
     fn look_again(&mut self) {
         let looked = self.current.domain.look_at_vcpus().is_ok();
-        // Of those without registers nothing is asked, and a domain may have hundreds that are offline.
+        // vCPUs without registers are skipped, as a domain may have hundreds that are offline.
         for vcpu in 0..self.current.domain.vcpus {
             let place = vcpu as usize;
             if self.current.moved[place] {
@@ -366,7 +366,7 @@ impl XenSource {
         }
     }
 
-    /// The end of a life does not end the recording of a followed guest.
+    /// Makes the end of a boot not end the recording of a followed guest.
     fn unless_followed(&mut self, life: Life) -> Life {
         let Some(follow) = &mut self.follow else {
             return life;
@@ -392,7 +392,7 @@ impl XenSource {
         self.follow.as_ref().is_some_and(Follow::is_waiting)
     }
 
-    /// Switches to the guest's next life, if it has begun.
+    /// Switches to the guest's next boot, if it has begun.
     #[cold]
     fn look_for_successor(&mut self) {
         let before = self.current.domain.id;
@@ -485,9 +485,9 @@ impl StopWorld for XenSource {
             guardian.running();
         }
         match resumed {
-            // Destroyed meanwhile, which the next check reports.
+            // The domain was destroyed meanwhile, which the next check reports.
             Err(error) if error.is_gone() => Ok(()),
-            // Someone else has undone our pause, so that the vCPUs ran.
+            // Someone else has undone our pause, so the vCPUs ran.
             Err(error) if error.errno == libc::EINVAL => {
                 self.was_rescued = true;
                 Ok(())

@@ -20,7 +20,7 @@ pub struct FoundDomain {
     pub uuid: Option<String>,
     /// Xen's information about it.
     pub info: DomainInfo,
-    /// What libxl stored about it.
+    /// The configuration that libxl stored.
     pub stored: Option<StoredConfiguration>,
 }
 
@@ -39,10 +39,10 @@ impl From<XenstoreError> for SourceError {
 /// Numbers from here on are reserved (DOMID_FIRST_RESERVED of xen.h).
 const FIRST_RESERVED: u16 = 0x7ff0;
 
-/// Finds the domain named by `target`: by its number, else by its name or UUID.
+/// Finds the domain named by `target`: by its number, or else by its name or UUID.
 ///
 /// # Errors
-/// Why there is no such domain, or why it can't be recorded, and what to do.
+/// Says why there is no such domain, or why it can't be recorded, and what to do.
 pub fn find(target: &str) -> Result<FoundDomain, SourceError> {
     let id = match target.parse::<u32>() {
         Ok(number) => number_to_id(number)?,

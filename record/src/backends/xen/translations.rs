@@ -1,20 +1,20 @@
-//! Translations made before. A stack lies in the same pages from sample to sample, but the guest may change its page
-//! tables in between: so a translation is taken again only if every table word that led to it is still the same, which
+//! Reuses earlier translations. A stack lies in the same pages from sample to sample, but the guest may change its page
+//! tables in between. So a translation is used again only if every table word that led to it is still the same, which
 //! takes a few instructions a word.
 //!
-//! Input: where the words of a walk are mapped. Output: where the page is. Nothing here reads memory by itself.
+//! Input: where the words of a walk are mapped. Output: where the page is mapped. Nothing here reads memory by itself.
 
 use crate::guest::page_tables::Paging;
 
 /// Most table words of a walk: x86-64 with five levels.
 const MOST_WORDS: usize = 5;
-/// Of pages that are translated each by itself.
+/// Size of the pages that are translated, in bytes.
 const PAGE_BYTES: u64 = 4096;
-/// How many translations are kept: two pages of stack for each of 32 vCPUs, with room for those that meet in a place.
+/// Number of translations kept: two pages of stack for each of 32 vCPUs, with room for hash collisions.
 const KEPT: usize = 1 << KEPT_BITS;
 const KEPT_BITS: u32 = 8;
 
-/// A word of a page table, by its number among the mapped ones, and what it was.
+/// A word of a page table: its number among the mapped words, and its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableWord {
     pub number: u32,
@@ -29,7 +29,7 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// Before the first word.
+    /// A walk without words.
     pub const fn new() -> Self {
         let none = TableWord {
             number: 0,
@@ -49,7 +49,7 @@ impl Walk {
         }
     }
 
-    /// The last word of `other`, if that has only another last word, or the same.
+    /// The last word of `other`, if all words before it are the same as in this walk.
     fn last_of(&self, other: &Walk) -> Option<TableWord> {
         let (_, own) = self.words[..self.count].split_last()?;
         let (last, others) = other.words[..other.count].split_last()?;
@@ -66,7 +66,7 @@ pub struct Translation {
     walk: Walk,
     /// The page where its frame is mapped.
     pub found: u32,
-    /// The same of the guest's next page, where only the last table word on its way may be another, and that word.
+    /// The same for the guest's next page, whose walk may differ only in its last table word; with that word.
     pub next: Option<(TableWord, u32)>,
 }
 
@@ -86,27 +86,27 @@ pub struct Translations {
 }
 
 impl Translations {
-    /// Without any.
+    /// Without translations.
     pub fn new() -> Self {
         Translations {
             kept: Box::new([NONE; KEPT]),
         }
     }
 
-    /// Forgets all, for instance since mappings go.
+    /// Forgets all translations, for instance because mappings are dropped.
     pub fn forget(&mut self) {
         self.kept.fill(NONE);
     }
 
-    /// The upper bits of the product with the golden ratio keep stacks apart that lie at equal distances (Knuth, The
-    /// Art of Computer Programming, volume 3, section 6.4).
+    /// The upper bits of the product with the golden ratio separate stacks that lie at equal distances (Knuth, The Art
+    /// of Computer Programming, volume 3, section 6.4).
     fn index(page_address: u64) -> usize {
         let product = (page_address >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (product >> (u64::BITS - KEPT_BITS)) as usize
     }
 
-    /// Where the page at `page_address` is mapped, if that is known and `is_still` is true of each table word on the
-    /// way. The next page's word wasn't asked for.
+    /// Where the page at `page_address` is mapped, if that is known and `is_still` is true of each table word of its
+    /// walk. The next page's last word is not checked.
     #[inline]
     pub fn find(
         &self,
@@ -119,7 +119,7 @@ impl Translations {
         (is_it && kept.walk.words[..kept.walk.count].iter().all(is_still)).then_some(kept)
     }
 
-    /// Keeps the translation of the page at `page_address`, in place of another.
+    /// Keeps the translation of the page at `page_address`, instead of another with the same hash.
     pub fn keep(&mut self, paging: &Paging, page_address: u64, walk: Walk, found: u32) {
         let below = page_address.wrapping_sub(PAGE_BYTES);
         let before = &mut self.kept[Self::index(below)];

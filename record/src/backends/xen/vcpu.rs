@@ -15,7 +15,7 @@ pub struct ContextKind {
     pub arch: Arch,
     /// domctl interface version: old ones have another layout on AArch64.
     pub interface_version: u32,
-    /// Page tables hold guest frames (HVM, PVH); otherwise machine frames (PV).
+    /// Whether page tables hold guest frames (HVM, PVH); otherwise they hold machine frames (PV).
     pub is_hvm: bool,
 }
 
@@ -26,7 +26,7 @@ pub const NATIVE: Arch = if cfg!(target_arch = "aarch64") {
     Arch::X86_64
 };
 
-/// A context by its layout.
+/// A context in one of its layouts.
 enum Context<'a> {
     X86_64(&'a context_x86_64::VcpuGuestContext),
     Aarch64 {
@@ -70,8 +70,8 @@ impl Context<'_> {
     }
 }
 
-/// Reads of a context where the vCPU is: sets instruction, stack and frame pointer alone, and returns the address
-/// translation. `None` if there are too few bytes.
+/// Reads the position of the vCPU from a context: sets only instruction, stack and frame pointer, and returns the
+/// address translation. `None` if there are too few bytes.
 #[inline(always)]
 pub fn read_place(
     bytes: &[u8],
@@ -155,7 +155,7 @@ fn paging_x86_64(control: &[u64; 8], is_hvm: bool, long_mode: bool) -> Paging {
 const PSTATE_AARCH32: u64 = 1 << 4;
 const PSTATE_SP_ELX: u64 = 1;
 
-/// Whether a vCPU for AArch64 is in AArch32, of a 32-bit guest or in a 32-bit process.
+/// Whether an AArch64 vCPU is in AArch32: it belongs to a 32-bit guest, or runs a 32-bit process.
 pub fn is_aarch32(bytes: &[u8], kind: ContextKind) -> bool {
     matches!(Context::of(bytes, kind), Some(Context::Aarch64 { pstate, .. }) if pstate & PSTATE_AARCH32 != 0)
 }

@@ -1,34 +1,34 @@
-//! Kernels of a guest's later boots: each is read once it is there, between samples, as the first one was before them.
+//! Reads the kernels of a guest's later boots, between samples. The first kernel was read before all samples.
 //!
-//! Input: the boots that samples are of. Output: kernels, for the encoder. A kernel that boots has few processes, so
-//! that one that was read early is read again.
+//! Input: the boots of the samples. Output: kernels, for the encoder. A booting kernel has few processes, so a kernel
+//! that was read early is read again.
 
 use super::{KERNEL_ATTEMPTS_BETWEEN, Linux, NotRead, read_with};
 use crate::source::StopWorld;
 use std::sync::mpsc::Sender;
 
-/// When it is looked for, after the boot's first sample: at first after this, and then after twice as long each time.
+/// Delay of the first look after the boot's first sample, in nanoseconds. Each further delay is twice as long.
 const FIRST_LOOK_NS: u64 = 500_000_000;
-/// Most time between looks.
+/// Longest delay between looks, in nanoseconds.
 const MOST_BETWEEN_NS: u64 = 8_000_000_000;
-/// So many looks that find processes are enough.
+/// Number of looks with processes after which the search ends.
 const LOOKS_WITH_PROCESSES: u32 = 2;
-/// What isn't there by then is given up.
+/// Longest search for a boot's kernel, in nanoseconds.
 const PATIENCE_NS: u64 = 600_000_000_000;
 
 /// Looks for the kernels of later boots.
 pub struct LaterKernels {
     found: Sender<Linux>,
-    /// The boot, when it began, and when to look after that.
+    /// The boot, its start, and the delay of the next look.
     boot: u32,
     began_ns: u64,
     next_ns: Option<u64>,
-    /// Looks in this boot that found processes.
+    /// Number of looks in this boot that found processes.
     with_processes: u32,
 }
 
 impl LaterKernels {
-    /// Sends kernels of all boots but the first.
+    /// Sends the kernels of all boots but the first to `found`.
     pub fn new(found: Sender<Linux>) -> Self {
         LaterKernels {
             found,
@@ -39,7 +39,7 @@ impl LaterKernels {
         }
     }
 
-    /// Whether to look now, when a sample was taken of `boot`.
+    /// Whether to look now, after a sample of `boot`.
     #[inline]
     pub fn is_due(&mut self, boot: u32, now_ns: u64) -> bool {
         if boot != self.boot {
@@ -51,7 +51,7 @@ impl LaterKernels {
         self.next_ns.is_some_and(|next_ns| passed_ns >= next_ns)
     }
 
-    /// Looks for the kernel of the current boot. A guest that can't be read is left to the sampler.
+    /// Looks for the kernel of the current boot. If the guest can't be read, the sampler reports that.
     #[cold]
     pub fn look(&mut self, source: &mut dyn StopWorld, now_ns: u64) {
         let passed_ns = now_ns.saturating_sub(self.began_ns);
@@ -83,7 +83,7 @@ mod tests {
         assert!(!later.is_due(0, 0) && !later.is_due(0, 100 * second));
         assert!(!later.is_due(1, 100 * second));
         assert!(later.is_due(1, 101 * second));
-        // The next boot, in the middle.
+        // The next boot begins in the middle of the search.
         assert!(!later.is_due(2, 101 * second) && later.is_due(2, 102 * second));
     }
 }

@@ -1,25 +1,25 @@
-//! Finds in a kernel's memory what its table of symbols doesn't name: without CONFIG_KALLSYMS_ALL, as Debian's kernels
-//! for arm64 are built, that has functions alone. Input: the memory, of which nothing is trusted. Output: [`Marks`].
+//! Finds data in a kernel's memory that its symbol table doesn't name. Without CONFIG_KALLSYMS_ALL, as in Debian's
+//! kernels for arm64, that table has functions alone. Input: the memory; nothing in it is trusted. Output: [`Marks`].
 //!
-//! Kernels have one after another: symbols, notes, types (include/asm-generic/vmlinux.lds.h of Linux), and the first
-//! task, where data that is written to begins.
+//! The order in a kernel is: symbols, notes, types (include/asm-generic/vmlinux.lds.h of Linux), and the first task,
+//! where writable data begins.
 
 use std::ops::Range;
 use uniprof_linux::{Kernel, KernelMemory, Marks, find_bytes};
 
-/// Memory behind the symbols that is searched for types, and behind those for the first task.
+/// Memory behind the symbols that is searched for types, and behind the types for the first task.
 const MOST_SEARCHED_BYTES: u64 = 32 << 20;
 /// Memory before the types that is searched for notes.
 const MOST_NOTES_BYTES: u64 = 4096;
-/// How BTF begins: magic number, version, flags, length of the header.
+/// First bytes of BTF: magic number, version, flags, length of the header.
 const TYPES: &[u8; 8] = b"\x9f\xeb\x01\x00\x18\x00\x00\x00";
 const TYPES_HEADER_BYTES: u64 = 24;
-/// How the note of a build-id of 20 bytes begins.
+/// First bytes of a note with a build-id of 20 bytes.
 const BUILD_ID: &[u8; 16] = b"\x04\x00\x00\x00\x14\x00\x00\x00\x03\x00\x00\x00GNU\0";
 /// The name of the first processor's idle task, which is the first of all.
 const FIRST_TASK: &[u8; 16] = b"swapper/0\0\0\0\0\0\0\0";
 
-/// Finds types and notes of `kernel` where its symbols don't name them.
+/// Finds the types and notes of `kernel` if its symbols don't name them.
 #[cold]
 pub fn complete(memory: &mut dyn KernelMemory, kernel: &mut Kernel) {
     find_unnamed(memory, kernel.symbols, &mut kernel.marks);
@@ -42,7 +42,7 @@ fn find_unnamed(memory: &mut dyn KernelMemory, symbols: u64, marks: &mut Marks) 
     }
 }
 
-/// The extent of the BTF at `at`, if its header tells one.
+/// The extent of the BTF at `at`, if its header shows one.
 fn types_at(memory: &mut dyn KernelMemory, at: u64) -> Option<Range<u64>> {
     let header = memory.bytes(at, TYPES_HEADER_BYTES as usize)?;
     let (words, _) = header.as_chunks::<4>();
@@ -54,7 +54,7 @@ fn types_at(memory: &mut dyn KernelMemory, at: u64) -> Option<Range<u64>> {
     is_sound.then_some(at..end)
 }
 
-/// The kernel's first task, by where in a task its `name` and its link to others are (`tasks`).
+/// The kernel's first task, given the offsets in a task of its `name` and of its link to others (`tasks`).
 #[cold]
 pub fn first_task(
     memory: &mut dyn KernelMemory,
@@ -71,7 +71,7 @@ pub fn first_task(
             let mut word = [0; 8];
             (memory.read(at, &mut word) == 8).then(|| u64::from_le_bytes(word))
         };
-        // The next one leads back.
+        // The next task links back.
         let back = word(link).and_then(|next| word(next.wrapping_add(8)));
         first = (back == Some(link)).then(|| at.wrapping_sub(name));
         first.is_some()
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
     use uprof::cpu::KERNEL_HALF;
 
-    /// Memory of so many bytes from an address on.
+    /// Memory that begins at an address and holds these bytes.
     struct Made(u64, Vec<u8>);
 
     impl Made {
@@ -117,7 +117,7 @@ mod tests {
         find_unnamed(&mut memory, START, &mut marks);
         assert_eq!(marks, Marks::default());
         memory.put(START + 0x100, BUILD_ID); // too far away
-        memory.put(START + 0x1f00, BUILD_ID); // of another thing
+        memory.put(START + 0x1f00, BUILD_ID); // belongs to other data
         memory.put(START + 0x1f80, BUILD_ID);
         memory.put(START + 0x1fb0, &header([0, 16, 8, 16])); // no types
         memory.put(START + 0x1fd0, &header([0, 16, 16, 9]));
@@ -125,7 +125,7 @@ mod tests {
         let types = START + 0x1fd0..START + 0x1fd0 + 24 + 16 + 9;
         assert_eq!(marks.notes, Some(START + 0x1f80..types.start));
         assert_eq!(marks.types, Some(types));
-        // What symbols name is as they say.
+        // Symbols take precedence.
         let named = Marks {
             notes: Some(1..2),
             types: Some(3..4),

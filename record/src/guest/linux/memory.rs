@@ -1,7 +1,7 @@
 //! The memory of a guest's kernel: where its image is, and the bytes in it. Input: a guest, which runs meanwhile.
 //!
-//! A kernel for x86-64 is in a GiB that is known. One for AArch64 may be nearly anywhere in its half, but has its own
-//! page tables in its image, behind its read-only data.
+//! A kernel for x86-64 is within one known GiB. A kernel for AArch64 may be nearly anywhere in its half, but has
+//! its own page tables in its image, behind its read-only data.
 
 use crate::source::{Frozen, SourceError, StopWorld, Vcpu, Vcpus};
 use crate::sys::clock::monotonic_ns;
@@ -9,21 +9,21 @@ use uniprof_linux::{Kernel, KernelMemory, find, find_bytes, likely};
 use uprof::Arch;
 use uprof::cpu::is_kernel_address;
 
-/// A kernel for x86-64 is in this GiB, at a multiple of 2 MiB (Documentation/arch/x86/x86_64/mm.rst of Linux).
+/// The GiB that holds a kernel for x86-64, at a multiple of 2 MiB (Documentation/arch/x86/x86_64/mm.rst of Linux).
 pub const IMAGES: u64 = 0xffff_ffff_8000_0000;
 const IMAGES_BYTES: u64 = 1 << 30;
 const SLOT_BYTES: u64 = 2 << 20;
-/// Parts of an AArch64 kernel's image are mapped apart, at multiples of this (SEGMENT_ALIGN of Linux).
+/// Parts of an AArch64 kernel's image are mapped separately, at multiples of this (SEGMENT_ALIGN of Linux).
 const STEP_BYTES: u64 = 64 << 10;
-/// Bytes searched for symbols: code and read-only data are first in an image.
+/// Bytes searched for symbols. Code and read-only data come first in an image.
 const MOST_SEARCHED_BYTES: u64 = 64 << 20;
 /// The first search begins this far before a possible table of symbol addresses, which may follow the names.
 const BEFORE_TABLE: u64 = 256 << 10;
 const MOST_LIKELY_BYTES: u64 = 4 << 20;
-/// Most bytes read of a guest, and most time spent on it.
+/// Most bytes read from a guest, and most time spent on it.
 pub const MOST_READ_BYTES: u64 = 128 << 20;
 pub const MOST_TIME_NS: u64 = 10_000_000_000;
-/// The version text is behind the code, at the beginning of the read-only data.
+/// Bytes searched for the version text. It is behind the code, at the beginning of the read-only data.
 pub const MOST_BANNER_BYTES: u64 = 32 << 20;
 const BANNER_TIME_NS: u64 = 1_000_000_000;
 /// How often page tables may disappear while they are used.
@@ -42,12 +42,12 @@ pub struct GuestKernel<'a> {
     /// Bytes read so far.
     pub read_bytes: u64,
     end_ns: u64,
-    /// The guest's failure, after which it is not accessed any more.
+    /// The guest's failure. The guest is not accessed after it.
     pub failed: Option<SourceError>,
 }
 
 impl GuestKernel<'_> {
-    /// Of the guest of `source`, which is read from `start_ns` on.
+    /// The kernel memory of the guest of `source`, which is read from `start_ns` on.
     pub fn of(source: &mut dyn StopWorld, start_ns: u64) -> GuestKernel<'_> {
         GuestKernel {
             arch: source.facts().target.arch,
@@ -62,13 +62,13 @@ impl GuestKernel<'_> {
         }
     }
 
-    /// Whether no more is to be read, since it was too much, too long or has failed.
+    /// Whether to stop reading: it was too much, took too long or failed.
     pub fn is_over(&self) -> bool {
         self.failed.is_some() || self.read_bytes > MOST_READ_BYTES || monotonic_ns() > self.end_ns
     }
 
-    /// Freezes the guest for a moment and selects a vCPU, by whose page tables memory is read; one in the kernel is
-    /// preferred. Returns whether there is one.
+    /// Freezes the guest for a moment and selects a vCPU, whose page tables are then used to read memory. A vCPU in the
+    /// kernel is preferred. Returns whether there is a vCPU.
     fn choose(&mut self) -> bool {
         self.vcpus.clear();
         if self.failed.is_some() {
@@ -87,7 +87,7 @@ impl GuestKernel<'_> {
     }
 
     /// Reads memory by the page tables of the selected vCPU. If they are gone because their process ended, selects
-    /// another.
+    /// another one.
     fn read_piece(&mut self, address: u64, into: &mut [u8]) -> usize {
         loop {
             let Some(vcpu) = self.vcpu else {
@@ -119,7 +119,7 @@ impl GuestKernel<'_> {
     pub fn is_hidden(&self) -> bool {
         match self.arch {
             Arch::X86_64 => self.anchor.is_some() && !self.is_in_kernel(),
-            // The part has no tables in it.
+            // The mapped part has no tables in it.
             Arch::Aarch64 => self.anchor.is_none() && self.vcpu.as_ref().is_some_and(is_in_process),
         }
     }
@@ -129,7 +129,7 @@ impl GuestKernel<'_> {
         vcpu.is_some_and(|vcpu| is_in_kernel(vcpu, self.arch))
     }
 
-    /// Whether a kernel's version text is in the memory that was searched last: what isn't Linux has none.
+    /// Whether a kernel's version text is in the memory that was searched last. A guest without one is not Linux.
     pub fn says_linux(&mut self) -> bool {
         let Some(start) = self.anchor else {
             return false;
@@ -140,8 +140,8 @@ impl GuestKernel<'_> {
         find_bytes(self, range, b"Linux version ", &mut |_, _| true)
     }
 
-    /// Attempts to find a kernel, with `only_in_kernel` only if a vCPU is in it; `why` is set to what is wrong with
-    /// the last candidate.
+    /// Attempts to find a kernel; with `only_in_kernel`, only if a vCPU is in it. Sets `why` to the reason why the last
+    /// candidate was rejected.
     pub fn find_kernel(
         &mut self,
         only_in_kernel: bool,
@@ -186,7 +186,7 @@ impl GuestKernel<'_> {
             .find(|&slot| self.read(slot, &mut [0; 8]) == 8)
     }
 
-    /// The lowest address from which memory is mapped up to the kernel's own page tables.
+    /// The lowest address from which memory is mapped without gaps up to the kernel's own page tables.
     fn before_tables(&mut self) -> Option<u64> {
         let vcpu = self.vcpu?;
         let page_tables = self.source.page_tables()?;

@@ -1,14 +1,14 @@
 //! Walks a kernel stack by ORC rules. Input: registers and copied stack bytes. Output: frames, and why the chain
 //! ends. A kernel stack is complete at the entry from a process, or where a rule says that there is no caller.
 //!
-//! The encoder does this in the recorder: the rules are in the guest's memory, and chains take a tenth of the space
-//! of stacks.
+//! The recorder's encoder does the walk, since the rules are in the guest's memory, and since chains take a tenth of
+//! the bytes of stacks.
 
 use uniprof_linux::orc::{Base, FramePointer, Kind, Meaning, Orc, SAVED, SAVED_BY_PROCESSOR};
 use uprof::cpu::is_kernel_address;
 use uprof::{Found, Frame, FrameKind, RawStack, Registers, Stop};
 
-/// How often a walk may go to a lower address: once for each of the kernel's stacks. More is a loop.
+/// How often a walk may go to a lower address: once for each of the kernel's stacks. More often is a loop.
 const MOST_STACKS: u32 = 8;
 const RBP: u8 = 6;
 const RSP: u8 = 7;
@@ -34,7 +34,7 @@ pub fn walk(
             return Stop::BadRule;
         };
         if !is_kernel_address(ip) {
-            // The kernel is entered only by an interrupt, a fault or a system call.
+            // Only an interrupt, a fault or a system call enters the kernel.
             return match walk.kind {
                 FrameKind::Exact => Stop::Complete,
                 FrameKind::Return => Stop::BadRule,
@@ -54,7 +54,7 @@ pub fn walk(
             found,
         });
         let looked_up = ip - u64::from(walk.kind == FrameKind::Return);
-        // A call may be a function's last instruction; the rule of the function after it may say that there is no
+        // A call may be a function's last instruction. The rule of the function after it might say that there is no
         // caller.
         let stop = match orc.find(looked_up) {
             None => Some(Stop::BadRule),
@@ -84,7 +84,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Goes to the caller's registers; returns why if that fails.
+    /// Goes to the caller's registers; returns the reason if that fails.
     fn step(&mut self, base: Base, frame_pointer: FramePointer, kind: Kind) -> Option<Stop> {
         let register = |number: u8, plus: i16| {
             let value = self.registers.get(number)?;
@@ -154,7 +154,7 @@ mod tests {
     const THREAD: u64 = 0xffff_c900_0000_4000;
     const INTERRUPTS: u64 = 0xffff_c900_0001_0000;
 
-    /// A rule every 16 bytes, as of Linux 6.1: a function with 8 bytes of stack, an interrupt that changes stacks, an
+    /// A rule every 16 bytes, as of Linux 6.1: a function with 8 bytes of stack, an interrupt that switches stacks, an
     /// entry from a process, an interrupt's registers, the end.
     fn rules() -> Orc {
         let rules: [(i16, u16); 6] = [
@@ -198,7 +198,7 @@ mod tests {
         )
     }
 
-    /// Saved registers: instruction and stack pointer at their places.
+    /// Saved registers, with instruction and stack pointer at their offsets.
     fn registers(ip: u64, sp: u64) -> Vec<u64> {
         let mut words = vec![0; 21];
         (words[16], words[19]) = (ip, sp);
@@ -207,9 +207,9 @@ mod tests {
 
     #[test]
     fn a_stack_is_followed_through_an_interrupt_to_the_process() {
-        // On the stack for interrupts a function, called where stacks were changed; its last word is the stack
-        // pointer that was. There the return into the interrupt, whose registers lead to a function, and that to
-        // the entry from a process.
+        // The interrupt stack holds a function that was called where stacks were switched. Its last word is the
+        // previous stack pointer. On that stack is the return into the interrupt. The interrupt's registers lead to a
+        // function, and that to the entry from a process.
         let interrupts = [7, TEXT + 0x15, THREAD];
         let mut thread = vec![TEXT + 0x35];
         let below = THREAD + 8 + 21 * 8;
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(walked(TEXT + 0x55, THREAD, stack(&[]), 9).1, Stop::BadRule);
         assert_eq!(walked(TEXT - 1, THREAD, stack(&[]), 9).1, Stop::BadRule);
         assert_eq!(walked(TEXT + 0x05, THREAD, stack(&[0]), 9).1, Stop::Window);
-        // A return to where no kernel is.
+        // A return to an address outside the kernel.
         assert_eq!(
             walked(TEXT + 0x05, THREAD, stack(&[0, 0x1234]), 9).1,
             Stop::BadRule

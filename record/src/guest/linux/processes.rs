@@ -11,9 +11,9 @@ use uprof::cpu::is_kernel_address;
 
 /// Most processes that are read.
 const MOST_PROCESSES: usize = 16_384;
-/// No Linux has larger numbers (PID_MAX_LIMIT).
+/// Largest process id of any Linux (PID_MAX_LIMIT).
 const MOST_PID: u32 = 1 << 22;
-/// With pages of 64 KiB, an AArch64 kernel's table at the root is smaller than a page.
+/// Alignment of page tables. With pages of 64 KiB, an AArch64 kernel's root table is smaller than a page.
 const TABLES_ALIGN: u64 = 64;
 /// `TASK_COMM_LEN`.
 const NAME_BYTES: usize = 16;
@@ -42,7 +42,7 @@ pub struct Process {
 }
 
 impl Places {
-    /// Finds the offsets by the kernel's types; `None` if it has none.
+    /// Finds the offsets by the kernel's types; `None` if it has no types.
     #[cold]
     pub fn find(memory: &mut dyn KernelMemory, marks: &Marks) -> Option<Places> {
         let btf = Btf::read(memory, marks.types.clone()?)?;
@@ -84,7 +84,7 @@ impl Places {
     }
 
     fn process(&self, memory: &mut dyn KernelMemory, task: u64) -> Option<Process> {
-        // Kernel threads have none; the first task borrows some.
+        // Kernel threads have no address space; the first task borrows one.
         let mm = if task == self.first {
             self.active_mm
         } else {
@@ -127,7 +127,7 @@ mod tests {
         pgd: 16,
     };
 
-    /// Kernel memory by words; fake, as it is no kernel's.
+    /// A fake kernel's memory, by words.
     struct Words<F>(F);
 
     impl<F: Fn(u64) -> u64> KernelMemory for Words<F> {
@@ -164,7 +164,7 @@ mod tests {
         let web = process(17, "web", 0x10_6000);
         let expected = [web.clone(), process(0, "swapper", 0x10_5000)];
         assert_eq!(PLACES.processes(&mut memory), expected);
-        // Its processor idles, with the tables of the process before.
+        // Its processor idles with the tables of the process before.
         let mut idle = Words(|at: u64| match at.wrapping_sub(FIRST) {
             56 => FIRST + 0x6000,
             _ => (memory.0)(at),
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(PLACES.processes(&mut idle), [web]);
     }
 
-    /// Wherever one looks, there is another task.
+    /// Every address holds another task.
     #[test]
     fn a_list_of_tasks_without_end_is_left() {
         let mut memory = Words(|at| (at + 0x1000) & !7);

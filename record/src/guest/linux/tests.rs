@@ -7,7 +7,7 @@ use crate::source::{Facts, Life, PageTables, SourceError, Vcpu, Vcpus};
 use uprof::cold::Target;
 use uprof::{Details, Registers, State, Task};
 
-/// A guest with so many bytes that are all the same, from an address on; fake, as it is no guest.
+/// A fake guest whose memory, from an address on, consists of this many equal bytes.
 struct FakeGuest {
     facts: Facts,
     start: u64,
@@ -17,13 +17,13 @@ struct FakeGuest {
     freezes: u32,
     frozen: bool,
     reads_running: bool,
-    /// Where its vCPU is.
+    /// Instruction pointer of its vCPU.
     ip: u64,
     /// Its exception level (AArch64).
     level: u64,
-    /// Where an AArch64 guest's tables for the kernel's half are.
+    /// Address of an AArch64 guest's tables for the kernel's half.
     tables: Option<u64>,
-    /// How long it takes to stop.
+    /// Duration of a freeze.
     takes: Duration,
 }
 
@@ -45,7 +45,7 @@ impl FakeGuest {
         }
     }
 
-    /// One for AArch64, in a process.
+    /// A guest for AArch64, whose vCPU is in a process.
     fn arm64(start: u64, length: u64, fill: &'static [u8]) -> Self {
         let mut guest = FakeGuest::new(start, length, fill);
         guest.facts.target.arch = Arch::Aarch64;
@@ -126,7 +126,7 @@ fn a_guest_without_a_kernel_is_left_after_a_few_attempts() {
     );
 }
 
-/// Of a process whose page tables hide the kernel, no more than the usual looks read; the others wait for the kernel.
+/// If a process's page tables hide the kernel, only the usual attempts read memory; the others wait for the kernel.
 #[test]
 fn a_kernel_that_is_hidden_from_processes_is_waited_for() {
     let mut guest = FakeGuest::new(IMAGES, 1 << 20, b"entry");
@@ -138,7 +138,7 @@ fn a_kernel_that_is_hidden_from_processes_is_waited_for() {
     assert_eq!((other.freezes, other.read), (ATTEMPTS, guest.read));
 }
 
-/// A guest that is emulated takes as long for each stop.
+/// In an emulated guest each pause takes this long.
 #[test]
 fn a_hidden_kernel_is_not_waited_for_much_longer_where_stops_are_slow() {
     let mut guest = FakeGuest::new(IMAGES, 1 << 20, b"entry");
@@ -150,8 +150,7 @@ fn a_hidden_kernel_is_not_waited_for_much_longer_where_stops_are_slow() {
     assert!(all.contains(&guest.freezes.into()), "{}", guest.freezes);
 }
 
-/// The tables of a process that hide the kernel of AArch64 don't map themselves. Where they do, the kernel is before
-/// them.
+/// A process's tables that hide the kernel of AArch64 don't map themselves. Where they do, the kernel is before them.
 #[test]
 fn a_kernel_for_aarch64_is_looked_for_before_its_page_tables() {
     let start = 0xffff_8000_0800_0000;
@@ -180,7 +179,7 @@ fn what_is_read_of_a_guest_that_has_memory_everywhere_is_bounded() {
             let mut guest = FakeGuest::new(IMAGES, 1 << 30, fill);
             guest.reads_running = reads_running;
             let start_ns = monotonic_ns();
-            // Nothing says that it is Linux.
+            // Nothing shows that it is Linux.
             assert!(matches!(read(&mut guest), Ok(None)));
             assert!(
                 guest.read < MOST_READ_BYTES + MOST_BANNER_BYTES + (1 << 20),
@@ -193,7 +192,7 @@ fn what_is_read_of_a_guest_that_has_memory_everywhere_is_bounded() {
     }
 }
 
-/// With a version text, what can't be read is a kernel that isn't understood.
+/// With a version text, unreadable tables are reported as a kernel that isn't understood.
 #[test]
 fn only_what_says_so_is_taken_for_linux() {
     let fill: &[u8] = b"Linux version 9.9.9 (someone)...";

@@ -1,16 +1,16 @@
-//! Finds where an AArch64 guest's kernel is by its page tables: Linux has the root of those of the upper half in its
-//! own image (`swapper_pg_dir`), wherever it was moved to.
+//! Finds an AArch64 guest's kernel by its page tables. Linux has the root table of the upper half in its own image
+//! (`swapper_pg_dir`), wherever the image was moved to.
 
 use super::{ARM_ROOT, Descriptor, Half, Paging, TableReader};
 use std::ops::Range;
 
-/// Most words that a search reads: 4096 tables of 4 KiB. Of Linux it reads those of the kernel's modules, of what it
-/// has allocated in pieces, and of its image.
+/// Most words that a search reads: 4096 tables of 4 KiB. Of Linux it reads the tables of the kernel's modules, of
+/// memory that was allocated in pieces, and of its image.
 pub const MOST_WORDS: usize = 1 << 21;
 
 impl Paging {
-    /// The address at which the upper half's root is mapped, in the upper part of that half: Linux maps all memory in
-    /// the lower one. `None` where it isn't, or where there is no such root.
+    /// The address at which the upper half's root is mapped, in the upper part of that half, since Linux maps all
+    /// memory in the lower part. `None` if it isn't mapped there, or if there is no such root.
     #[cold]
     pub fn own_address(&self, memory: &mut impl TableReader) -> Option<u64> {
         let Paging::Aarch64 { ttbr1, tcr, .. } = *self else {
@@ -33,19 +33,19 @@ impl Paging {
 struct Search<'a, Memory> {
     memory: &'a mut Memory,
     granule_bits: u32,
-    /// Physical address.
+    /// The physical address to find.
     wanted: u64,
-    /// That may still be read.
+    /// Number of words that may still be read.
     words: usize,
 }
 
 impl<Memory: TableReader> Search<'_, Memory> {
-    /// The bits of an address that an entry of `level` maps.
+    /// Number of address bits that an entry of `level` maps.
     fn shift(&self, level: u32) -> u32 {
         self.granule_bits + (self.granule_bits - 3) * level
     }
 
-    /// Looks through `entries` of `table`, which maps addresses from `first` on.
+    /// Searches `entries` of `table`, which maps addresses from `first` on.
     fn look(&mut self, table: u64, level: u32, entries: Range<u64>, first: u64) -> Option<u64> {
         let shift = self.shift(level);
         for index in entries {

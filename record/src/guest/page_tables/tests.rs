@@ -1,4 +1,4 @@
-//! Walks over made-up tables: every page size and level, and tables that lie.
+//! Walks over invented tables: every page size and level, and tables that lie.
 
 use super::*;
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ impl Tables {
 }
 
 impl TableReader for Tables {
-    /// Frames below 100 exist and are zero where nothing was put.
+    /// Frames below 100 exist, and are zero where the test has written nothing.
     fn table_word(&mut self, frame: u64, index: usize) -> Option<u64> {
         self.reads += 1;
         (frame < 100).then(|| self.words.get(&(frame, index)).copied().unwrap_or(0))
@@ -175,7 +175,7 @@ fn aarch64_granules_of_16_and_64_kib() {
     assert_eq!(paging.translate(&mut tables, page), at(0x4322, 0xabc));
     let block = 1 << 47 | 2047 << 36 | 513 << 25 | 0x123_4567;
     assert_eq!(paging.translate(&mut tables, block), at(0x8_3234, 0x567));
-    // A block at the level above is one with 4 KiB granules only.
+    // A block at the level above exists with 4 KiB granules only.
     tables.put(4 + 3, 510, 0x40_0000_0000 | 0x701);
     let above = 1 << 47 | 2046 << 36;
     assert_eq!(
@@ -268,7 +268,7 @@ fn arbitrary_memory_ends_in_five_reads() {
     }
 }
 
-/// As Linux has it: the root of the upper half, frame 1, is in a page of the kernel's image.
+/// As in Linux: the root of the upper half, frame 1, is in a page of the kernel's image.
 #[test]
 fn the_kernels_own_tables_are_found_where_they_are_mapped() {
     let mut tables = Tables::default();
@@ -301,7 +301,7 @@ fn the_kernels_own_tables_are_found_where_they_are_mapped() {
 
 #[test]
 fn the_kernels_own_tables_are_found_in_each_granule() {
-    // The size of addresses, the field for pages, a page's frames, and the entry of each level down to the root's page.
+    // The size of addresses, the granule field, a page's frames, and the entry of each level down to the root's page.
     let kinds: [(u64, u64, u64, &[usize]); 3] = [
         (39, 2, 1, &[300, 2, 3]),
         (47, 1, 4, &[1030, 5, 6]),
@@ -366,7 +366,7 @@ fn roots_tell_processes_apart_and_not_their_halves() {
     let mut isolated = Roots::default();
     assert_eq!(isolated.of(Some(0x8000), kernel), Some(0x8000));
     assert_eq!(isolated.of(Some(0x9000), user), Some(0x8000));
-    // Between an interrupt and the change of tables.
+    // Between an interrupt and the switch of tables.
     assert_eq!(isolated.of(Some(0x9000), kernel), Some(0x8000));
     let mut single = Roots::default();
     assert_eq!(single.of(Some(0x8000), user), Some(0x8000));

@@ -1,17 +1,17 @@
-//! The period that keeps freezes to a share of the time.
+//! Chooses the period that keeps freezes to a share of the time.
 //!
-//! Input: how long each freeze took. Output: the period of the samples to come. At first it follows the mean of all
-//! freezes, from the first one on, so that the first second keeps to the share, too. From then on it only grows: a rate
-//! that follows the cost would give more samples to phases of the guest whose samples cost little.
+//! Input: how long each freeze took. Output: the period of the samples to come. At first the period follows the mean
+//! of all freezes, from the first one on, so that the first second keeps to the share, too. After that it only grows: a
+//! rate that follows the cost would take more samples in phases of the guest whose samples cost little.
 
-/// For how long the period follows the mean, and how often it may grow afterwards.
+/// How long the period follows the mean, and how often it may grow afterwards, in nanoseconds.
 const WINDOW_NS: f64 = 1e9;
-/// Fewest freezes whose mean is believed later: a single one may be long by chance, and the rate doesn't rise again.
+/// Fewest freezes whose mean counts later: a single one may be long by chance, and the rate doesn't rise again.
 const SAMPLES_MIN: u64 = 16;
 /// The longest period.
 const LONGEST_NS: f64 = 60e9;
 
-/// A largest share, and the freezes since the period was last checked.
+/// The largest share, and the freezes since the period was last checked.
 #[derive(Debug)]
 pub struct OverheadLimit {
     most: f64,
@@ -19,12 +19,12 @@ pub struct OverheadLimit {
     is_start: bool,
     frozen_ns: u64,
     samples: u64,
-    /// The periods of these samples.
+    /// Sum of the periods of these samples, in nanoseconds.
     passed_ns: f64,
 }
 
 impl OverheadLimit {
-    /// At most this share of the time, at periods of `shortest_ns` or longer.
+    /// Limits freezes to the share `most` of the time, at periods of `shortest_ns` or longer.
     pub fn new(most: f64, shortest_ns: f64) -> Self {
         OverheadLimit {
             most,
@@ -68,7 +68,7 @@ mod tests {
 
     const SHORTEST_NS: f64 = 1e9 / 997.0;
 
-    /// When each sample's period begins, and its freeze, for so many samples at most 1 % of the time.
+    /// For each of `samples` samples, the start of its period and its freeze, limited to 1 % of the time.
     fn record(samples: usize, cost_ns: impl Fn(usize, f64) -> u64) -> Vec<(f64, u64)> {
         let mut limit = OverheadLimit::new(0.01, SHORTEST_NS);
         let (mut period_ns, mut at_ns) = (SHORTEST_NS, 0.0);
@@ -91,13 +91,13 @@ mod tests {
     #[test]
     fn the_share_holds_from_the_first_second_on() {
         let steady = record(2000, |_, _| 24_000);
-        // The first one finds nothing in the caches.
+        // The first freeze finds nothing in the caches.
         let cold = record(2000, |number, _| if number == 0 { 240_000 } else { 24_000 });
         let mixed = record(2000, |number, _| [10_000, 40_000, 60_000][number % 3]);
         for samples in [steady, cold, mixed] {
             for end_ns in [0.25e9, 0.5e9, 1e9, 2e9, 4e9] {
                 let share = share(&samples, end_ns);
-                // A few freezes may be ahead of their time.
+                // A few freezes may come before the limit takes hold.
                 assert!(
                     share <= 0.01 + 240_000.0 / end_ns,
                     "{share} after {end_ns} ns"
@@ -117,7 +117,7 @@ mod tests {
         assert!(last_ns < 3000.0 * SHORTEST_NS * 1.01, "{last_ns}");
     }
 
-    /// Whose samples cost four times as much every other second: once that is known, the rate is the same in both.
+    /// Samples cost four times as much every other second. Once that is known, the rate is the same in both phases.
     #[test]
     fn phases_that_cost_more_have_as_many_samples() {
         let is_dear = |at_ns: f64| at_ns % 2e9 >= 1e9;

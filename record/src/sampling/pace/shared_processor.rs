@@ -1,39 +1,39 @@
-//! A guest that sleeps and a recorder on one processor, simulated: how far shares are off by what is done with
-//! late samples. `cargo test -p uniprof-record --lib shared_processor -- --nocapture` prints the table.
+//! Simulates a guest that sleeps and a recorder on one processor: how far shares are off under each rule for late
+//! samples. `cargo test -p uniprof-record --lib shared_processor -- --nocapture` prints the table.
 
 use super::Pace;
 
-/// A sample is late beyond this.
+/// A sample is late beyond this delay.
 const LATE_US: u64 = 250;
-/// What a wake-up takes where the processor is free.
+/// Duration of a wake-up on a free processor.
 const WAKE_US: u64 = 20;
 const TRUTH: [f64; 3] = [0.5, 0.3, 0.2];
 
-/// When the recorder gets the processor that its guest has.
+/// When the recorder gets the processor that its guest uses.
 #[derive(Clone, Copy)]
 enum Scheduler {
-    /// Once the guest, or whoever has it, has used up its slice; at once where it had.
+    /// Once the guest, or another holder, has used up its slice; at once where that was over already.
     Slice { us: u64, held_in_8: u64 },
     /// Not before the guest sleeps.
     UntilSleep { held_in_8: u64 },
-    /// After a while that has nothing to do with the guest, which runs on elsewhere.
+    /// After a delay that is independent of the guest, which runs on elsewhere.
     AnyDelay,
 }
 
-/// What is done with late samples.
+/// How late samples are treated.
 #[derive(Clone, Copy, PartialEq)]
 enum Rule {
     /// Each is taken.
     Taken,
     /// None counts.
     LeftOut,
-    /// In place of each, one at another moment drawn from the time to come, at most three in a row.
+    /// Each is replaced by one at another moment, drawn from the time to come, at most three times in a row.
     DrawnAgain,
 }
 
-/// What came of a recording.
+/// The result of a simulated recording.
 struct Outcome {
-    /// Points that the worst of the three functions is off; `None` where it was never seen running.
+    /// Error in percentage points of the worst of the three functions; `None` if one was never seen running.
     off: Option<f64>,
     late_percent: f64,
 }
@@ -47,8 +47,8 @@ struct Guest {
 }
 
 impl Guest {
-    /// Goes on to the stretch of sleep and work that `at_us` lies in; returns how long it has worked, `None` while it
-    /// sleeps.
+    /// Advances to the stretch of sleep and work that contains `at_us`. Returns how long the guest has worked in it;
+    /// `None` while it sleeps.
     fn worked_us(&mut self, at_us: u64) -> Option<u64> {
         while at_us >= self.woke_us + self.works_us {
             let sleep_us = self.sleeps_us + self.noise.u64(..500);
@@ -129,7 +129,7 @@ const fn slice(us: u64, held_in_8: u64) -> Scheduler {
     Scheduler::Slice { us, held_in_8 }
 }
 
-/// How far off each rule is, in points; prints it.
+/// The error of each rule in percentage points; prints it.
 fn off(name: &str, scheduler: Scheduler, (sleeps_us, works_us): (u64, u64)) -> [Option<f64>; 3] {
     let all = RULES.map(|rule| record(scheduler, rule, sleeps_us, works_us));
     let points = all
@@ -147,8 +147,8 @@ fn off(name: &str, scheduler: Scheduler, (sleeps_us, works_us): (u64, u64)) -> [
     all.map(|found| found.off)
 }
 
-/// A recorder that waits for no more than the shortest slice, and one that waits for something that has nothing to do
-/// with its guest.
+/// Shares are true if the recorder waits for no more than the shortest slice, or for something that is independent of
+/// its guest.
 #[test]
 fn who_is_prompt_or_late_by_chance_has_true_shares() {
     for guest in [
@@ -165,8 +165,8 @@ fn who_is_prompt_or_late_by_chance_has_true_shares() {
     }
 }
 
-/// A guest that works for several slices: late samples stand for what it did meanwhile, in about the right
-/// number, and without them there are too few.
+/// A guest that works for several slices. Late samples stand for its work meanwhile, in about the right number;
+/// without them there are too few.
 #[test]
 fn late_samples_count_as_shares_are_further_off_without_them() {
     for held_in_8 in [4, 8] {
@@ -180,7 +180,7 @@ fn late_samples_count_as_shares_are_further_off_without_them() {
     }
 }
 
-/// What the recorder never sees, or only where it is held up in step with the guest, no rule tells.
+/// Work that the recorder never sees, or sees only where it is delayed in step with the guest, is lost to every rule.
 #[test]
 fn no_rule_for_late_samples_mends_shares_of_a_guest_that_works_briefly() {
     for (slice_us, guest) in [(1_400, (3_000, 2_000)), (3_000, (4_000, 4_000))] {

@@ -25,10 +25,10 @@ pub struct DomainCall(HypercallBuffer);
 const RECORD_AT: usize = size_of::<Domctl>().next_multiple_of(64);
 
 impl DomainCall {
-    /// The call for an `order`.
+    /// Prepares the call for an `order`.
     ///
     /// # Errors
-    /// That there is no memory for it.
+    /// There is no memory for it.
     pub fn new(order: Order, interface_version: u32, domain: u16) -> Result<Self, XenError> {
         let command = match order {
             Order::Info => domctl::GET_DOMAIN_INFO,
@@ -40,10 +40,10 @@ impl DomainCall {
         Ok(DomainCall(buffer).filled(&question))
     }
 
-    /// The call that asks for a vCPU's EFER.
+    /// Prepares the call that gets a vCPU's EFER.
     ///
     /// # Errors
-    /// That there is no memory for it.
+    /// There is no memory for it.
     pub fn processor_mode(
         interface_version: u32,
         domain: u16,
@@ -71,8 +71,8 @@ impl DomainCall {
     /// Xen's error number.
     pub fn make(&mut self, privcmd: &Privcmd) -> Result<(), i32> {
         let arguments = [self.0.address(0), 0, 0, 0, 0];
-        // SAFETY: Xen writes the domctl at the start, and the record behind it as far as it was told that there is
-        // room; both lie in our buffer, which only we refer to.
+        // SAFETY: Xen writes the domctl at the start, and the record behind it up to the size that the domctl states;
+        // both lie in our buffer, which only we refer to.
         unsafe { privcmd.hypercall(DOMCTL, arguments) }.map(drop)
     }
 
@@ -96,16 +96,16 @@ pub(super) fn read<T: FromBytes>(bytes: &[u8], offset: usize) -> Option<T> {
 
 /// XENVER_version: the major number in bits 16 and up, the minor one below.
 pub fn version_number(privcmd: &Privcmd) -> Option<u64> {
-    // SAFETY: this question takes no address.
+    // SAFETY: this subcommand takes no address.
     unsafe { privcmd.hypercall(XEN_VERSION, [0; 5]) }.ok()
 }
 
-/// XENVER_extraversion: what follows the number, such as `.5`.
+/// XENVER_extraversion: the text after the number, such as `.5`.
 pub fn extra_version(privcmd: &Privcmd) -> Option<String> {
     const EXTRA_BYTES: usize = 16; // xen_extraversion_t of version.h
     let buffer = HypercallBuffer::new(EXTRA_BYTES).ok()?;
     let arguments = [1, buffer.address(0), 0, 0, 0];
-    // SAFETY: Xen writes so many bytes, at the start of our buffer, which only we refer to.
+    // SAFETY: Xen writes this many bytes at the start of our buffer, which only we refer to.
     unsafe { privcmd.hypercall(XEN_VERSION, arguments) }.ok()?;
     let extra = buffer.bytes()[..EXTRA_BYTES].split(|byte| *byte == 0);
     Some(String::from_utf8_lossy(extra.into_iter().next()?).into_owned())

@@ -14,7 +14,7 @@ pub struct VcpuGuestContext {
     trap_table: [[u64; 2]; 256],
     descriptor_tables: [u64; 2 + 16 + 1],
     kernel_stack: [u64; 2],
-    /// CR0 to CR7; what of it is there depends on the kind of guest.
+    /// CR0 to CR7; which of them are valid depends on the kind of guest.
     pub control: [u64; 8],
     debug: [u64; 8],
     callbacks: [u64; 3],

@@ -39,7 +39,7 @@ pub const LAST_VERSION_TRIED: u32 = 0x40;
 #[repr(C)]
 pub(super) struct Domctl {
     command: u32,
-    /// Must be Xen's own.
+    /// Must equal the version that Xen was built with.
     interface_version: u32,
     domain: u16,
     pad: [u16; 3],
@@ -121,7 +121,7 @@ impl DomainInfo {
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct VcpuInfo {
-    /// Which vCPU (asked).
+    /// The requested vCPU.
     pub vcpu: u32,
     /// Brought up and not unplugged.
     pub online: u8,
@@ -139,7 +139,7 @@ pub struct VcpuInfo {
 const _: () = assert!(size_of::<VcpuInfo>() == 24);
 
 impl VcpuInfo {
-    /// The question about one vCPU.
+    /// The request for one vCPU.
     pub(super) fn of(vcpu: u32) -> Self {
         VcpuInfo {
             vcpu,
@@ -147,7 +147,7 @@ impl VcpuInfo {
         }
     }
 
-    /// What it does at this moment; whoever asks may have taken its processor.
+    /// The vCPU's state at this moment. The caller itself may have taken its processor.
     pub fn state(&self) -> State {
         match self {
             VcpuInfo { online: 0, .. } => State::Offline,
@@ -162,11 +162,11 @@ impl VcpuInfo {
 #[derive(Debug, Clone, Copy, IntoBytes, Immutable)]
 #[repr(C)]
 pub(super) struct VcpuContext {
-    /// Which vCPU.
+    /// The requested vCPU.
     pub(super) vcpu: u32,
     /// Must be zero.
     pub(super) pad: u32,
-    /// Where Xen puts `struct vcpu_guest_context`.
+    /// Where Xen writes `struct vcpu_guest_context`.
     pub(super) address: u64,
 }
 
@@ -176,11 +176,11 @@ pub(super) struct VcpuContext {
 pub(super) struct HvmContextPartial {
     /// `HVM_SAVE_CODE(*)`.
     pub(super) record: u32,
-    /// Which vCPU.
+    /// The requested vCPU.
     pub(super) instance: u32,
-    /// Bytes at `address`; Xen writes no more.
+    /// Size of the buffer at `address`; Xen writes no more than that.
     pub(super) buffer_bytes: u64,
-    /// Where Xen puts the record.
+    /// Where Xen writes the record.
     pub(super) address: u64,
 }
 

@@ -1,15 +1,15 @@
-//! Errors of calls: what was tried, on what, why, and what to do about it.
+//! Errors of calls: the call, its subject, the reason, and what to do about it.
 
 use std::fmt;
 
 /// A call to Xen, or to the kernel on the way there, that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct XenError {
-    /// What was tried, as a verb: `pause`, `map frames of`.
+    /// The call, as a verb: `pause`, `map frames of`.
     pub call: &'static str,
-    /// On what: `domain 7`, `/dev/xen/privcmd`.
+    /// The subject of the call: `domain 7`, `/dev/xen/privcmd`.
     pub subject: String,
-    /// The error number, positive (Xen's and Linux' agree on those that we explain).
+    /// The error number, positive (Xen's and Linux' agree for those that we explain).
     pub errno: i32,
 }
 
@@ -29,12 +29,12 @@ impl XenError {
         XenError::new(call, subject, errno)
     }
 
-    /// Whether the domain isn't there (any more).
+    /// Whether the domain doesn't exist (any more).
     pub fn is_gone(&self) -> bool {
         self.errno == libc::ESRCH
     }
 
-    /// Whether there is no Xen here, or no way to it.
+    /// Whether there is no Xen here, or no access to it.
     pub fn is_elsewhere(&self) -> bool {
         matches!(self.errno, libc::ENOENT | libc::ENODEV | libc::ENXIO)
     }

@@ -1,4 +1,4 @@
-//! An event channel to another domain, by `/dev/xen/evtchn`, which unprivileged domains have too.
+//! An event channel to another domain, by `/dev/xen/evtchn`, which unprivileged domains also have.
 //!
 //! Numbers and structures: Linux, include/uapi/xen/evtchn.h.
 
@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 const PATH: &str = "/dev/xen/evtchn";
-/// Ports that are taken from the device at once.
+/// Most ports that one read takes from the device.
 const MOST_PORTS: usize = 16;
 
 /// `struct ioctl_evtchn_bind_interdomain`.
@@ -51,7 +51,7 @@ impl EventChannel {
     /// Binds to `port` of `domain`, which offers it to us.
     ///
     /// # Errors
-    /// What the kernel or Xen says: `EINVAL` where the port isn't offered to this domain, or another one has it.
+    /// The error of the kernel or Xen: `EINVAL` if the port isn't offered to this domain, or is bound already.
     pub fn bind(domain: u16, port: u32) -> Result<Self, Errno> {
         let device = open_device(PATH, true)?;
         let question = BindInterdomain {
@@ -70,19 +70,19 @@ impl EventChannel {
         Ok(EventChannel { device, port })
     }
 
-    /// Our end's number.
+    /// The port number of our end.
     pub fn port(&self) -> u32 {
         self.port
     }
 
-    /// Sends an event. Xen drops it silently where the other end has gone.
+    /// Sends an event. Xen drops it silently if the other end has gone.
     pub fn notify(&self) {
         let question = Notify { port: self.port };
         // SAFETY: the number belongs to this device, whose driver reads the structure and writes nothing.
         unsafe { libc::ioctl(self.device.as_raw_fd(), NOTIFY as _, &raw const question) };
     }
 
-    /// Takes the events that came, so that the next one is told again.
+    /// Takes the events that came, so that the next one is reported again.
     pub fn acknowledge(&self) {
         let mut ports = [0; 4 * MOST_PORTS];
         let mut device = &self.device;

@@ -1,8 +1,8 @@
 //! The call that freezes a domain and fetches every vCPU: a multicall, with everything that it points to in one
 //! buffer.
 //!
-//! Its entries: getdomaininfo, getvcpuinfo for each vCPU, pause, getvcpucontext for each, and one that gets a single
-//! context again, to a place of its own. Nothing here decides when to pause.
+//! Its entries: getdomaininfo, getvcpuinfo for each vCPU, pause, getvcpucontext for each, and one entry that gets a
+//! single context again, into a slot of its own. Nothing here decides when to pause.
 
 use super::call::read;
 use super::domctl::{self, DomainInfo, Domctl, VcpuContext, VcpuInfo};
@@ -15,8 +15,8 @@ use zerocopy::{FromBytes, IntoBytes};
 /// Most vCPUs of a domain; Xen's own limit is 128 for HVM guests and 8192 for PV.
 pub const MOST_VCPUS: u32 = 1024;
 
-/// Bytes reserved for each vCPU's context: the larger layout, rounded up. x86's is part of the guest interface
-/// (VCPUOP_initialise) and won't change; Arm's, which grew once, has more than ten times the room.
+/// Bytes reserved for each vCPU's context: the larger layout, rounded up. The layout of x86 is part of the guest
+/// interface (VCPUOP_initialise) and won't change. Arm's has grown once, and still has more than ten times the room.
 pub const CONTEXT_BYTES: usize = 5184;
 const _: () = assert!(CONTEXT_BYTES >= size_of::<context_x86_64::VcpuGuestContext>());
 const _: () = assert!(CONTEXT_BYTES >= 10 * size_of::<context_aarch64::VcpuGuestContext>());
@@ -37,13 +37,13 @@ pub struct Fetch {
 }
 
 impl Fetch {
-    /// The call for a domain of so many vCPUs.
+    /// Prepares the call for a domain of `vcpus` vCPUs.
     ///
     /// # Errors
-    /// That there is no memory for it.
+    /// There is no memory for it.
     ///
     /// # Panics
-    /// If there are more than [`MOST_VCPUS`], which would be a bug.
+    /// If there are more than [`MOST_VCPUS`]. That is a bug of the caller.
     pub fn new(domain: u16, interface_version: u32, vcpus: u32) -> Result<Self, XenError> {
         assert!(vcpus <= MOST_VCPUS, "{vcpus} vCPUs");
         let bytes = context_at(vcpus, vcpus + 1);
@@ -60,7 +60,7 @@ impl Fetch {
             let info = question(domctl::GET_VCPU_INFO).with(&VcpuInfo::of(vcpu));
             fetch.put(info_entry(vcpu), &info);
         }
-        // The last one is for a context again.
+        // The last slot is for a context that is fetched again.
         for place in 0..=vcpus {
             let context = question(domctl::GET_VCPU_CONTEXT).with(&VcpuContext {
                 vcpu: place,
@@ -95,7 +95,7 @@ impl Fetch {
         self.call(privcmd, info_entry(0), self.vcpus)
     }
 
-    /// Gets the context of one vCPU again, for [`Fetch::context_again`]; the one that was fetched with all stays.
+    /// Gets the context of one vCPU again, for [`Fetch::context_again`]; the one fetched with all the others stays.
     ///
     /// # Errors
     /// Xen's error number.
@@ -111,11 +111,11 @@ impl Fetch {
 
     /// Gets only the state of the domain.
     pub fn look(&mut self, privcmd: &Privcmd) {
-        // An error is in the entry; otherwise the old answer remains.
+        // The entry holds the error, if any; the previous answer then remains.
         let _ = self.call(privcmd, 0, 1);
     }
 
-    /// Makes `count` of the calls, from `first` on.
+    /// Makes `count` of the calls, from entry `first` on.
     #[inline(always)]
     fn call(&mut self, privcmd: &Privcmd, first: u32, count: u32) -> Result<(), i32> {
         let arguments = [
@@ -125,8 +125,8 @@ impl Fetch {
             0,
             0,
         ];
-        // SAFETY: all callers keep to the entries that there are, which new() and arm_pause() wrote. Through them Xen
-        // writes to entries, domctls and contexts, for which CONTEXT_BYTES is enough: all in our buffer, which only
+        // SAFETY: all callers keep to existing entries, which new() and arm_pause() wrote. Through them Xen writes to
+        // entries, domctls and contexts, and CONTEXT_BYTES is enough for a context. All are in our buffer, which only
         // we refer to.
         let outcome = unsafe { privcmd.hypercall(MULTICALL, arguments) }.map(drop);
         let first_op: Option<u64> = read(self.buffer.bytes(), entry_at(first));
@@ -136,8 +136,8 @@ impl Fetch {
         outcome
     }
 
-    /// Writes entries anew that Xen has overwritten: debug builds do, so that callers depend on nothing but the results
-    /// (`do_multicall` in xen/common/multicall.c).
+    /// Rewrites entries that Xen has overwritten. Debug builds do so, to keep callers from depending on anything but
+    /// the results (`do_multicall` in xen/common/multicall.c).
     #[cold]
     fn restore(&mut self, first: u32, count: u32) {
         for index in first..first + count {
@@ -150,7 +150,7 @@ impl Fetch {
         }
     }
 
-    /// A call as it is made: of its domctl, or, in place of the pause, of one without effect (XENVER_version).
+    /// A call as it is made: its domctl, or, instead of a disabled pause, a call without effect (XENVER_version).
     fn entry(&self, index: u32) -> MulticallEntry {
         if index == self.pause_entry() && !self.pauses {
             return MulticallEntry::new(XEN_VERSION, 0);
@@ -159,7 +159,7 @@ impl Fetch {
         MulticallEntry::new(DOMCTL, self.buffer.address(place))
     }
 
-    /// The domain's state as last fetched; it may be of another domain.
+    /// The domain's state as last fetched; it may describe another domain.
     pub fn info(&self) -> Option<DomainInfo> {
         self.answer(0)
     }
@@ -204,7 +204,7 @@ impl Fetch {
         self.buffer.bytes_mut()[entry..entry + ENTRY_BYTES].copy_from_slice(call.as_bytes());
     }
 
-    /// Makes the pause entry a pause, or a call without effect, and marks it as not done.
+    /// Makes the pause entry a pause or a call without effect, and marks it as not done.
     fn arm_pause(&mut self, pause: bool) {
         let index = self.pause_entry();
         if pause != self.pauses {
@@ -252,7 +252,7 @@ fn context_at(vcpus: u32, vcpu: u32) -> usize {
 mod tests {
     use super::*;
 
-    /// What a debug build of Xen leaves of an entry.
+    /// Imitates how a debug build of Xen overwrites an entry.
     fn overwrite(fetch: &mut Fetch, index: u32, result: u64) {
         let call = MulticallEntry {
             op: 0xaaaa_aaaa_aaaa_aaaa,

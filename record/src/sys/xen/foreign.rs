@@ -1,8 +1,8 @@
-//! Frames of another domain, mapped read-only, one behind the other in address space that is reserved for them. Where
-//! no frame is mapped, the reservation has zeros, so that a place that once was a frame's can always be read.
+//! Frames of another domain, mapped read-only, one after the other in a reserved range of addresses. Where no frame is
+//! mapped, the range holds zeros, so that an address that once was a frame's can always be read.
 //!
-//! The guest may write to them at any time, so that they are only read with volatile loads or by instructions of
-//! our own, and never borrowed as a slice.
+//! The guest may write to them at any time. So they are only read with volatile loads or by instructions of our own,
+//! and never borrowed as a slice.
 
 use super::privcmd::Privcmd;
 use std::ptr::NonNull;
@@ -16,9 +16,9 @@ pub const FRAME_WORDS: usize = FRAME_BYTES / 8;
 #[derive(Debug)]
 pub struct ForeignFrames {
     base: NonNull<u64>,
-    /// How many pages are reserved; none where that was refused.
+    /// Number of reserved pages; 0 if the reservation failed.
     pages: usize,
-    /// How many of them were given to frames.
+    /// Number of these that were used for frames.
     used: usize,
 }
 
@@ -29,7 +29,7 @@ pub const MOST_BATCH: usize = 64;
 unsafe impl Send for ForeignFrames {}
 
 impl ForeignFrames {
-    /// Room for so many frames. Where address space is refused, there is none, and nothing can be mapped.
+    /// Reserves room for so many frames. If the reservation fails, there is no room, and nothing can be mapped.
     pub fn new(pages: usize) -> Self {
         let anywhere = std::ptr::null_mut();
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
@@ -62,7 +62,7 @@ impl ForeignFrames {
             .filter(|error| is_there(error))
             .count();
         if count < frames.len() {
-            // Pages without a frame can't be read, and are part of one mapping with the others, which get another.
+            // Pages without a frame can't be read, and share one mapping with the others. The others get a new one.
             self.empty(self.used, frames.len());
             let mut present = [0; MOST_BATCH];
             let found = frames
@@ -92,7 +92,7 @@ impl ForeignFrames {
         self.used += count;
     }
 
-    /// Maps `frames` behind those that there are. On an error there are zeros.
+    /// Maps `frames` behind those that are mapped already. After an error the pages hold zeros.
     fn fill(
         &mut self,
         privcmd: &Privcmd,
@@ -105,7 +105,7 @@ impl ForeignFrames {
         }
         // SAFETY: the page is in the reservation.
         let at = unsafe { self.base.as_ptr().add(self.used * FRAME_WORDS) };
-        // SAFETY: replaces pages of the reservation that no frame has and nothing refers to.
+        // SAFETY: replaces pages of the reservation that hold no frame and that nothing refers to.
         let mapped = unsafe {
             libc::mmap(
                 at.cast(),
@@ -135,7 +135,7 @@ impl ForeignFrames {
         self.used = 0;
     }
 
-    /// Puts zeros in the place of whole mappings.
+    /// Replaces whole mappings by zeros.
     fn empty(&mut self, from: usize, pages: usize) {
         if pages == 0 {
             return;
@@ -145,7 +145,7 @@ impl ForeignFrames {
         // SAFETY: replaces pages of the reservation, to which nothing refers.
         let emptied = unsafe { zeros(at, pages, libc::MAP_FIXED) };
         if emptied.is_none() {
-            // What is there now is not known, so that nothing is read any more.
+            // The pages are now in an unknown state, so nothing is read any more.
             self.pages = 0;
         }
     }
@@ -167,12 +167,12 @@ impl ForeignFrames {
         }
         // SAFETY: the number was checked against the reservation's extent.
         let at = unsafe { self.base.as_ptr().add(number as usize) };
-        // SAFETY: at points to an aligned word of a mapped page, of a frame or of zeros; a volatile load may see any
-        // value that the guest writes meanwhile, and any value is a valid u64.
+        // SAFETY: at points to an aligned word of a mapped page, which holds a frame or zeros; a volatile load may see
+        // any value that the guest writes meanwhile, and any value is a valid u64.
         Some(unsafe { at.read_volatile() })
     }
 
-    /// Copies bytes of a page from `offset` on into `out`, as far as the page goes. Returns how many.
+    /// Copies bytes of a page from `offset` on into `out`, up to the end of the page. Returns how many.
     #[inline]
     pub fn copy_bytes(&self, page: u32, offset: usize, out: &mut [u8]) -> usize {
         if page as usize >= self.pages || offset >= FRAME_BYTES {
@@ -188,13 +188,13 @@ impl ForeignFrames {
     }
 }
 
-/// Pages of zeros that take no memory, at `at` with `MAP_FIXED`, else at an address of the kernel's choice.
+/// Maps pages of zeros that take no memory: at `at` with `MAP_FIXED`, otherwise at an address of the kernel's choice.
 ///
 /// # Safety
-/// With `MAP_FIXED`, nothing must refer to what is there.
+/// With `MAP_FIXED`, nothing may refer to the memory at `at`.
 unsafe fn zeros(at: *mut u64, pages: usize, fixed: i32) -> Option<NonNull<u64>> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | fixed;
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     let base = unsafe {
         libc::mmap(
             at.cast(),
@@ -211,18 +211,18 @@ unsafe fn zeros(at: *mut u64, pages: usize, fixed: i32) -> Option<NonNull<u64>> 
 /// Copies with few instructions, since the guest is frozen meanwhile.
 ///
 /// # Safety
-/// There are so many bytes at `from`, which may change meanwhile.
+/// `from` must point to `out.len()` readable bytes, which may change meanwhile.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 unsafe fn copy(from: *const u8, out: &mut [u8]) {
     const LINE_BYTES: usize = 64;
     let Some(last) = out.len().checked_sub(LINE_BYTES) else {
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller guarantees.
         return unsafe { copy_little(from, out) };
     };
-    // Lines from the start on, as far as they are whole and some byte is left; then one that ends where the bytes do.
+    // Whole lines from the start, as long as at least one byte is left; then one line that ends where the bytes end.
     let lines_bytes = (out.len() - 1) / LINE_BYTES * LINE_BYTES;
-    // SAFETY: reads bytes that the caller answers for, all of them, and writes each of `out`.
+    // SAFETY: reads only bytes that the caller guarantees, all of them, and writes each byte of `out`.
     unsafe {
         std::arch::asm!(
             "test {i}, {i}",
@@ -261,20 +261,20 @@ unsafe fn copy(from: *const u8, out: &mut [u8]) {
     }
 }
 
-/// The same.
+/// Copies without special instructions.
 ///
 /// # Safety
-/// There are so many bytes at `from`, which may change meanwhile.
+/// `from` must point to `out.len()` readable bytes, which may change meanwhile.
 #[cfg(not(target_arch = "x86_64"))]
 unsafe fn copy(from: *const u8, out: &mut [u8]) {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     unsafe { copy_little(from, out) }
 }
 
 /// Copies a word at a time where they are aligned, else a byte.
 ///
 /// # Safety
-/// There are so many bytes at `from`, which may change meanwhile.
+/// `from` must point to `out.len()` readable bytes, which may change meanwhile.
 unsafe fn copy_little(from: *const u8, out: &mut [u8]) {
     let head = from.align_offset(8).min(out.len());
     let (before, rest) = out.split_at_mut(head);
@@ -296,8 +296,8 @@ unsafe fn copy_little(from: *const u8, out: &mut [u8]) {
 
 impl Drop for ForeignFrames {
     fn drop(&mut self) {
-        // SAFETY: the range is the reservation made in new(), with what was mapped in it, and nothing refers to it any
-        // more; without pages it may be none.
+        // SAFETY: the range is the reservation made in new(), with its mappings, and nothing refers to it any more; it
+        // is empty if nothing was reserved.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.pages * FRAME_BYTES) };
     }
 }
@@ -306,7 +306,7 @@ impl Drop for ForeignFrames {
 mod tests {
     use super::*;
 
-    /// What a guest's memory would be: each byte its own number.
+    /// A stand-in for a guest's memory: each byte is its own index.
     fn numbered() -> Vec<u8> {
         (0..300).map(|byte| (byte * 7 % 251) as u8).collect()
     }

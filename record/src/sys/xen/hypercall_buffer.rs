@@ -1,7 +1,7 @@
 //! Memory that a hypercall may point to: resident, never copied on fork, page-aligned.
 //!
-//! `/dev/xen/hypercall` gives pages that the kernel never migrates; where it is missing (before
-//! Linux 4.18), locked shared memory serves as well.
+//! `/dev/xen/hypercall` provides pages that the kernel never migrates. Where it is missing (before Linux 4.18), locked
+//! shared memory serves as well.
 
 use super::XenError;
 use std::ffi::c_void;
@@ -19,7 +19,7 @@ pub struct HypercallBuffer {
 // SAFETY: the mapping belongs to this value alone; it has no tie to the thread that made it.
 unsafe impl Send for HypercallBuffer {}
 
-/// Pages are touched and locked in units of this.
+/// Unit in which memory is touched and locked.
 const PAGE_BYTES: usize = 4096;
 
 impl HypercallBuffer {
@@ -38,7 +38,7 @@ impl HypercallBuffer {
             })?,
         };
         let mut buffer = HypercallBuffer { base, bytes };
-        // SAFETY: the range is the mapping just made; this process keeps it, and only children go without.
+        // SAFETY: the range is the mapping just made; it stays in this process, and only children lack it.
         unsafe { libc::madvise(buffer.start(), bytes, libc::MADV_DONTFORK) };
         buffer.bytes_mut().fill(0);
         Ok(buffer)
@@ -51,7 +51,7 @@ impl HypercallBuffer {
     /// The address of byte `offset`, for Xen.
     ///
     /// # Panics
-    /// If the offset is outside the buffer, which would be a bug.
+    /// If the offset is outside the buffer. That is a bug of the caller.
     pub fn address(&self, offset: usize) -> u64 {
         assert!(
             offset < self.bytes,
@@ -63,9 +63,9 @@ impl HypercallBuffer {
 
     /// Its contents.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: base points to `bytes` mapped bytes for as long as self lives (a forked child has them not, and never
-        // comes back to us: `ChildProcess::start`); Xen writes there only in calls of `call` and `fetch`, which borrow
-        // the buffer mutably.
+        // SAFETY: base points to `bytes` mapped bytes for as long as self lives (a forked child lacks them, and never
+        // returns to our code: `ChildProcess::start`); Xen writes there only in calls of `call` and `fetch`, which
+        // borrow the buffer mutably.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.bytes) }
     }
 

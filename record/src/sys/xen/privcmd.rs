@@ -1,5 +1,5 @@
-//! The `privcmd` device: its ioctl numbers, and the hypercall that it passes on. What a call's addresses lead to is
-//! for [`call`](super::call) and [`fetch`](super::fetch) to vouch for.
+//! The `privcmd` device: its ioctl numbers, and the hypercall that it forwards. The modules [`call`](super::call) and
+//! [`fetch`](super::fetch) are responsible for the addresses in a call.
 //!
 //! Numbers and structures: Linux, include/uapi/xen/privcmd.h.
 
@@ -47,7 +47,7 @@ pub struct Privcmd {
     file: File,
 }
 
-/// Where the device is: now, and on kernels before 3.3.
+/// Paths of the device: the current one, and that of kernels before 3.3.
 const PATHS: [&str; 2] = ["/dev/xen/privcmd", "/proc/xen/privcmd"];
 
 impl Privcmd {
@@ -71,15 +71,15 @@ impl Privcmd {
         self.file.as_raw_fd()
     }
 
-    /// One hypercall. Returns Xen's answer, or its error number.
+    /// Makes one hypercall. Returns Xen's answer, or its error number.
     ///
     /// # Safety
-    /// Where Xen writes by these arguments, and by what they point to, must be memory that is mapped and that
-    /// nothing refers to during the call.
+    /// The memory that Xen writes to because of these arguments, directly or through structures that they point to,
+    /// must be mapped, and nothing may refer to it during the call.
     pub(super) unsafe fn hypercall(&self, op: u64, arguments: [u64; 5]) -> Result<u64, i32> {
         let call = Hypercall { op, arguments };
         // SAFETY: the number belongs to this device, whose driver reads the structure and writes nothing itself; the
-        // caller vouches for where Xen does.
+        // caller vouches for the memory that Xen writes to.
         let answer =
             unsafe { libc::ioctl(self.file.as_raw_fd(), IOCTL_HYPERCALL as _, &raw const call) };
         if answer >= 0 {

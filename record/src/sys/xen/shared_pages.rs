@@ -1,7 +1,7 @@
-//! Pages of another domain that it shares with this one, by `/dev/xen/gntdev`, which unprivileged domains have too.
+//! Pages that another domain shares with this one, by `/dev/xen/gntdev`, which unprivileged domains also have.
 //!
-//! The other domain may write to them at any time and is not trusted: numbers are read and written as atomics, bytes
-//! with volatile accesses, nothing is ever borrowed, and every place is compared with the pages' extent. Numbers and
+//! The other domain may write to them at any time and is not trusted. Numbers are read and written as atomics, bytes
+//! with volatile accesses. Nothing is ever borrowed, and every offset is compared with the pages' extent. Numbers and
 //! structures: Linux, include/uapi/xen/gntdev.h.
 
 use super::open_device;
@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering};
 
 const PATH: &str = "/dev/xen/gntdev";
-/// Bytes of a granted page, whatever the kernel's own are.
+/// Bytes of a granted page, whatever page size the kernel uses.
 pub const PAGE_BYTES: usize = 4096;
 /// Most pages of one mapping.
 pub const MOST_PAGES: usize = 256;
@@ -47,19 +47,19 @@ const fn ioctl_number(number: u64, size: usize) -> u64 {
     (size as u64) << 16 | (b'G' as u64) << 8 | number
 }
 
-/// Its structure is declared with one reference.
+/// The size counts one reference, as the kernel's structure is declared with one.
 const MAP_GRANT_REF: u64 = ioctl_number(0, 16 + size_of::<GrantReference>());
 const SET_UNMAP_NOTIFY: u64 = ioctl_number(7, size_of::<UnmapNotify>());
 const _: () = assert!(MAP_GRANT_REF == 0x18_4700 && SET_UNMAP_NOTIFY == 0x10_4707);
 /// UNMAP_NOTIFY_CLEAR_BYTE and UNMAP_NOTIFY_SEND_EVENT.
 const CLEAR_BYTE_AND_SEND_EVENT: u32 = 3;
 
-/// Pages that this process and another domain have in common, unmapped on drop.
+/// Pages that this process shares with another domain, unmapped on drop.
 #[derive(Debug)]
 pub struct SharedPages {
     base: NonNull<u8>,
     bytes: usize,
-    /// The device, and where in it the pages are.
+    /// The device, and the offset of the pages in it.
     mapped: Option<(File, u64)>,
 }
 
@@ -72,7 +72,7 @@ impl SharedPages {
     /// Maps the pages that `domain` has granted by these references, one after the other.
     ///
     /// # Errors
-    /// What the kernel says: `EINVAL` where one is not granted to this domain.
+    /// The kernel's error: `EINVAL` if a page is not granted to this domain.
     pub fn map(domain: u16, references: &[u32]) -> Result<Self, Errno> {
         if references.is_empty() || references.len() > MOST_PAGES {
             return Err(Errno::EINVAL);
@@ -106,7 +106,7 @@ impl SharedPages {
         })
     }
 
-    /// Pages of our own, which stand for a domain's in tests.
+    /// Pages of our own that stand in for a domain's in tests.
     #[cfg(test)]
     pub fn of_our_own(pages: usize) -> Self {
         let bytes = pages * PAGE_BYTES;
@@ -118,11 +118,11 @@ impl SharedPages {
         }
     }
 
-    /// Has the kernel write 0 at `at` and send an event to our `port` once these pages are unmapped, however this
-    /// process ends.
+    /// Makes the kernel write 0 at offset `at` and send an event to our `port` once these pages are unmapped, however
+    /// this process ends.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn tell_end(&self, at: usize, port: u32) -> Result<(), Errno> {
         let Some((device, index)) = &self.mapped else {
             return Ok(());
@@ -133,7 +133,7 @@ impl SharedPages {
             port,
         };
         // SAFETY: the number belongs to this device, whose driver reads the structure and writes nothing now; it
-        // compares the place with its mappings.
+        // compares the offset with its mappings.
         let answer = unsafe {
             libc::ioctl(
                 device.as_raw_fd(),
@@ -147,10 +147,10 @@ impl SharedPages {
         Ok(())
     }
 
-    /// The address of `T` at `at`.
+    /// The address of a `T` at offset `at`.
     ///
     /// # Panics
-    /// If it is not in these pages or not aligned, which would be a bug.
+    /// If it is not in these pages or not aligned. That is a bug of the caller.
     fn place<T>(&self, at: usize) -> *mut T {
         assert!(
             at.is_multiple_of(align_of::<T>()) && at + size_of::<T>() <= self.bytes,
@@ -161,7 +161,7 @@ impl SharedPages {
     }
 
     fn byte_at(&self, at: usize) -> &AtomicU8 {
-        // SAFETY: an aligned place in pages that stay mapped as long as self lives.
+        // SAFETY: an aligned address in pages that stay mapped as long as self lives.
         unsafe { AtomicU8::from_ptr(self.place(at)) }
     }
 
@@ -196,12 +196,12 @@ impl SharedPages {
         u16::from_le(unsafe { AtomicU16::from_ptr(self.place(at)) }.load(Ordering::SeqCst))
     }
 
-    /// The number of four bytes at `at`. All that its writer wrote before it is seen after it.
+    /// The number of four bytes at `at`. Everything that its writer wrote before it is visible after it.
     pub fn word(&self, at: usize) -> u32 {
         u32::from_le(self.word_at(at).load(Ordering::SeqCst))
     }
 
-    /// Writes a number of four bytes. Whoever sees it sees all that we wrote before it.
+    /// Writes a number of four bytes. A reader that sees it also sees everything that we wrote before it.
     pub fn set_word(&self, at: usize, value: u32) {
         self.word_at(at).store(value.to_le(), Ordering::SeqCst);
     }
@@ -209,11 +209,11 @@ impl SharedPages {
     /// Copies bytes from `at` on into `out`.
     ///
     /// # Panics
-    /// If they are not in these pages, which would be a bug.
+    /// If they are not in these pages. That is a bug of the caller.
     pub fn copy_out(&self, at: usize, out: &mut [u8]) {
         for (place, byte) in (at..).zip(out) {
             let from = self.place::<u8>(place);
-            // SAFETY: a place in the mapping; any value is a valid byte.
+            // SAFETY: an address in the mapping; any value is a valid byte.
             *byte = unsafe { from.read_volatile() };
         }
     }
@@ -221,17 +221,17 @@ impl SharedPages {
     /// Copies `bytes` to `at` and on.
     ///
     /// # Panics
-    /// If there is no such place in these pages, which would be a bug.
+    /// If they don't fit into these pages. That is a bug of the caller.
     pub fn copy_in(&self, at: usize, bytes: &[u8]) {
         for (place, &byte) in (at..).zip(bytes) {
             let to = self.place::<u8>(place);
-            // SAFETY: a place in the mapping, which nothing of ours borrows.
+            // SAFETY: an address in the mapping, which nothing of ours borrows.
             unsafe { to.write_volatile(byte) };
         }
     }
 }
 
-/// A new mapping, of a place in a device if one is given.
+/// Makes a new mapping, of an offset in a device if one is given.
 fn map(bytes: usize, flags: i32, device: Option<(&File, u64)>) -> Result<NonNull<u8>, Errno> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let (fd, offset) = device.map_or((-1, 0), |(file, index)| (file.as_raw_fd(), index));

@@ -1,4 +1,4 @@
-//! A line that can't be closed, between this end and a real agent in a guest that is none.
+//! A line that can't be closed, between this end and a real agent in a simulated guest.
 
 use super::super::client::Client;
 use super::super::line::{Line, LineError};
@@ -30,7 +30,7 @@ thread_local! {
     static NOW_NS: Cell<u64> = const { Cell::new(1) };
 }
 
-/// A guest of `vcpus`, and the line to it.
+/// A guest with `vcpus`, and the line to it.
 struct Machine {
     agent: Agent<'static, NoMemory>,
     session: Session,
@@ -75,7 +75,7 @@ impl Machine {
         }
     }
 
-    /// A millisecond of the guest.
+    /// Advances the guest by a millisecond.
     fn go_on(&mut self) {
         NOW_NS.set(NOW_NS.get() + MILLISECOND_NS);
         let registers = Registers {
@@ -93,7 +93,7 @@ impl Machine {
     }
 }
 
-/// Our end; while we wait, the guest goes on.
+/// Our end. While it waits, the guest advances.
 struct Serial(Arc<Mutex<Machine>>);
 
 impl Line for Serial {
@@ -118,7 +118,7 @@ impl Line for Serial {
     }
 }
 
-/// A recorder that samples, and what it samples.
+/// A recorder that samples, and the machine that it samples.
 struct Recording {
     machine: Arc<Mutex<Machine>>,
     source: Box<dyn Pushed>,
@@ -150,7 +150,7 @@ impl Recording {
         }
     }
 
-    /// Goes on for at most so many milliseconds, until `is_enough`.
+    /// Advances by at most `milliseconds`, until `is_enough`.
     fn go_on(&mut self, milliseconds: u32, mut is_enough: impl FnMut(&Self) -> bool) -> Life {
         let mut life = Life::Alive;
         for _ in 0..milliseconds {
@@ -174,7 +174,7 @@ impl Recording {
         life
     }
 
-    /// We are held up for six seconds, and the guest is not.
+    /// Holds us up for six seconds, but not the guest.
     fn is_held_up(&mut self) {
         let machine = &mut *self.machine.lock().unwrap();
         machine.go_on();

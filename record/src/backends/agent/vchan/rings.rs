@@ -1,7 +1,7 @@
 //! The two rings of a vchan (docs/agent-protocol.md, section 7.2), from the client's side.
 //!
-//! Enters: pages that a guest shares, which may lie and change at any time. Each number is read once and compared with
-//! what can be; our own positions are kept here, and what stands for them in the pages is never read again.
+//! Input: pages that a guest shares, which may lie and change at any time. Each number is read once and checked. Our
+//! own positions are kept here, and their copies in the pages are never read again.
 
 use crate::backends::agent::line::LineError;
 use crate::sys::xen::shared_pages::{PAGE_BYTES, SharedPages};
@@ -12,36 +12,36 @@ use std::ops::Deref;
 const ORDERS: [usize; 2] = [16, 18];
 pub(super) const CLIENT_LIVES: usize = 20;
 const SERVER_LIVES: usize = 21;
-/// What the client does of which the server wants to be told, and the other way round.
+/// Offset of the flags by which the server requests notifications of the client's actions; the next is the reverse.
 const SERVER_WANTS: usize = 22;
 const CLIENT_WANTS: usize = 23;
 const REFERENCES: usize = 24;
-/// What either side wants to be told of.
+/// Flags for the actions that cause a notification.
 const WRITTEN: u8 = 1;
 const READ: u8 = 2;
-/// Order of a ring of its own pages.
+/// Order of a ring that has pages of its own.
 const PAGE_ORDER: u16 = 12;
-/// Larger rings, of more than 256 pages, are refused.
+/// Largest order: rings of more than 256 pages are refused.
 const MOST_ORDER: u16 = 20;
 
-/// What a server says that can't be, or why its pages can't be mapped.
+/// An invalid value from the server, or the reason why its pages can't be mapped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RingError {
     Nonsense(String),
     Unmapped(Errno),
 }
 
-/// Where the bytes of a ring are.
+/// The position of a ring's bytes.
 #[derive(Debug)]
 struct Ring<P> {
-    /// Pages of its own; without, it is in the first page.
+    /// Pages of its own; if `None`, the ring is in the first page.
     pages: Option<P>,
     start: usize,
     bytes: u32,
     /// Offsets of the positions in the first page.
     consumed: usize,
     produced: usize,
-    /// The position that is ours: what we consumed or produced.
+    /// Our own position: how much we consumed or produced.
     own: u32,
 }
 
@@ -55,10 +55,10 @@ pub(super) struct Rings<P> {
     in_: Ring<P>,
 }
 
-/// What a call moved.
+/// The result of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Moved {
-    /// How many bytes.
+    /// Number of bytes.
     pub bytes: usize,
     /// Whether the server wants to be notified.
     pub notify: bool,
@@ -72,10 +72,10 @@ impl Moved {
 }
 
 impl<P: Deref<Target = SharedPages>> Rings<P> {
-    /// Looks at the `first` page and maps the pages of the rings.
+    /// Reads the `first` page and maps the pages of the rings.
     ///
     /// # Errors
-    /// What the server says that can't be.
+    /// Says which value of the server is invalid.
     pub fn open(
         first: P,
         mut map: impl FnMut(&[u32]) -> Result<P, Errno>,
@@ -116,7 +116,7 @@ impl<P: Deref<Target = SharedPages>> Rings<P> {
                 _ => Some(map(references).map_err(RingError::Unmapped)?),
             };
             Ok(Ring {
-                // In the first page, a ring begins at its size.
+                // In the first page, a ring of N bytes begins at offset N.
                 start: if pages.is_some() {
                     0
                 } else {
@@ -135,10 +135,10 @@ impl<P: Deref<Target = SharedPages>> Rings<P> {
         Ok(Rings { first, out, in_ })
     }
 
-    /// Attaches: passes over what the server wrote for another client, and asks to be told of what it writes.
+    /// Attaches: skips the bytes that the server wrote for another client, and requests a notification of new ones.
     ///
     /// # Errors
-    /// What the server says that can't be.
+    /// Says which value of the server is invalid.
     pub fn enter(&mut self) -> Result<(), LineError> {
         let waiting = self.waiting()?;
         self.in_.own = self.in_.own.wrapping_add(waiting);
@@ -149,17 +149,17 @@ impl<P: Deref<Target = SharedPages>> Rings<P> {
         Ok(())
     }
 
-    /// Whether the server says that it is there.
+    /// Whether the server states that it exists.
     pub fn is_served(&self) -> bool {
         self.first.byte(SERVER_LIVES) == 1
     }
 
-    /// The first page, for what the kernel does once we are gone.
+    /// The first page, for the kernel's actions once we are gone.
     pub fn first(&self) -> &SharedPages {
         &self.first
     }
 
-    /// Bytes that wait for us.
+    /// Number of bytes that wait for us.
     fn waiting(&self) -> Result<u32, LineError> {
         let ring = &self.in_;
         let waiting = self.first.word(ring.produced).wrapping_sub(ring.own);
@@ -172,7 +172,7 @@ impl<P: Deref<Target = SharedPages>> Rings<P> {
         Ok(waiting)
     }
 
-    /// Whether something waits for us; if not, the server will tell of the next bytes that it writes.
+    /// Whether bytes wait for us; if not, the server will send a notification of the next bytes that it writes.
     pub fn has_some(&self) -> Result<bool, LineError> {
         if self.waiting()? == 0 {
             self.first.add_bits(CLIENT_WANTS, WRITTEN);
@@ -180,10 +180,10 @@ impl<P: Deref<Target = SharedPages>> Rings<P> {
         Ok(self.waiting()? > 0)
     }
 
-    /// Takes what waits, as far as there is room for it.
+    /// Takes the waiting bytes, as many as there is room for.
     ///
     /// # Errors
-    /// What the server says that can't be.
+    /// Says which value of the server is invalid.
     pub fn receive(&mut self, into: &mut [u8]) -> Result<Moved, LineError> {
         let count = into.len().min(self.waiting()? as usize);
         let ring = &mut self.in_;
@@ -203,10 +203,10 @@ impl<P: Deref<Target = SharedPages>> Rings<P> {
         })
     }
 
-    /// Passes on as many of `bytes` as there is room for.
+    /// Sends as many of `bytes` as there is room for.
     ///
     /// # Errors
-    /// What the server says that can't be.
+    /// Says which value of the server is invalid.
     pub fn send(&mut self, bytes: &[u8]) -> Result<Moved, LineError> {
         let ring = &mut self.out;
         let waiting = ring.own.wrapping_sub(self.first.word(ring.consumed));

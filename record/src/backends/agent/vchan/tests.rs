@@ -1,11 +1,11 @@
-//! A server that is sound, one that lies, and our end between them, over pages of this process.
+//! A sound server, a lying one, and our end, over pages of this process.
 
 use super::rings::{Moved, RingError, Rings};
 use super::*;
 use crate::sys::xen::shared_pages::PAGE_BYTES;
 use std::sync::Arc;
 
-/// Pages that stand for those of a guest: the first one of a server, and as many for each ring as its order asks for.
+/// Pages that stand in for a guest's: the first one of a server, and as many for each ring as its order requires.
 struct FakeServer {
     first: Arc<SharedPages>,
     rings: Vec<Arc<SharedPages>>,
@@ -13,7 +13,7 @@ struct FakeServer {
     asked: Vec<Vec<u32>>,
 }
 
-/// Offsets, as section 7.2 of the page has them.
+/// Offsets of the positions, as in section 7.2 of the protocol.
 const LEFT: [usize; 2] = [0, 4];
 const RIGHT: [usize; 2] = [8, 12];
 
@@ -22,7 +22,7 @@ impl FakeServer {
         let first = Arc::new(SharedPages::of_our_own(1));
         first.copy_in(16, &left_order.to_le_bytes());
         first.copy_in(18, &right_order.to_le_bytes());
-        first.copy_in(20, &[2, 1, 1, 0]); // not yet there, there; to be told of what the client writes
+        first.copy_in(20, &[2, 1, 1, 0]); // not yet there, there; wants a notification of the client's writes
         for reference in 0..600u32 {
             first.copy_in(
                 24 + 4 * reference as usize,
@@ -57,7 +57,7 @@ impl FakeServer {
         }
     }
 
-    /// Writes into the ring for the client, of so many bytes, without a look at how full it is.
+    /// Writes into the ring for the client, which has `size` bytes, without checking how full it is.
     fn write(&self, pages: &SharedPages, start: usize, size: u32, bytes: &[u8]) {
         let mut at = self.first.word(RIGHT[1]);
         for byte in bytes {
@@ -95,7 +95,7 @@ fn bytes_go_both_ways_around_the_ends_of_rings_of_each_kind() {
         let all: Vec<u8> = (0..50_000u32).map(|n| (n % 251) as u8).collect();
         let (mut sent, mut came, mut taken, mut given) = (0, Vec::new(), Vec::new(), 0);
         while sent < all.len() || given < all.len() {
-            // As much as there is room for, until there is none.
+            // Writes as much as there is room for, until there is none.
             let count = client
                 .send(&all[sent..all.len().min(sent + 700)])
                 .unwrap()
@@ -248,7 +248,7 @@ fn what_stands_for_our_own_positions_is_never_read_again() {
     for at in [LEFT[1], RIGHT[0]] {
         server.first.set_word(at, 0xdead_beef);
     }
-    // Orders and references, too, count as they were at first.
+    // Orders and references, too, must stay those of the start.
     server.first.copy_in(16, &[0xff; 4]);
     assert_eq!(client.send(b"678"), Ok(moved(3, false)));
     assert_eq!(server.first.word(LEFT[1]), 8);
@@ -302,7 +302,7 @@ fn whatever_a_server_writes_into_its_pages_our_end_goes_on_or_refuses() {
         opened += 1;
         let mut into = vec![0; random.usize(1..9000)];
         for _ in 0..20 {
-            // Mostly positions that can be, so that rings fill and run empty.
+            // Mostly valid positions, so that rings fill and run empty.
             let at = random.choice([LEFT, RIGHT].concat()).unwrap();
             match random.u8(..4) {
                 0 => server.first.set_word(at, random.u32(..)),

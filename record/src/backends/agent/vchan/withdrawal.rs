@@ -1,21 +1,21 @@
-//! Whether the server's keys are still in xenstore: while they are, so is the server.
+//! Checks whether the server's keys are still in xenstore; the server exists as long as they do.
 //!
-//! Xenstore is asked on a thread of its own: its daemon may take seconds to answer, and the agent takes a client that
-//! is silent meanwhile for gone.
+//! A thread of its own asks xenstore: the daemon may take seconds to answer, and an agent assumes that a client which
+//! is silent for so long is gone.
 
 use super::Address;
 use crate::guest::xenstore::{Xenstore, XenstoreError};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 
-/// Who asks, and what was found.
+/// The thread that asks, and its result.
 pub(super) struct Withdrawal {
     questions: Option<SyncSender<()>>,
     found: Arc<OnceLock<String>>,
 }
 
 impl Withdrawal {
-    /// For the server at `address`, whose `ring-ref` is `reference`.
+    /// Watches the server at `address`, whose `ring-ref` is `reference`.
     pub fn watch(address: &Address, reference: u32) -> Self {
         let (questions, asked) = sync_channel(1);
         let found = Arc::new(OnceLock::new());
@@ -31,13 +31,13 @@ impl Withdrawal {
             .name("xenstore".into())
             .spawn(asker);
         Withdrawal {
-            // Without the thread, a server that is gone is only silent, which is told as well.
+            // Without the thread, a server that is gone is merely silent, which is also reported.
             questions: asker.is_ok().then_some(questions),
             found,
         }
     }
 
-    /// Has xenstore asked, unless it is being asked.
+    /// Starts a query of xenstore, unless one is under way.
     pub fn ask(&self) {
         if let Some(questions) = &self.questions {
             let _ = questions.try_send(());
@@ -50,7 +50,7 @@ impl Withdrawal {
     }
 }
 
-/// How the server at `address` ended, if it did. A xenstore that doesn't answer says nothing about it.
+/// Says how the server at `address` ended, if it did. A xenstore that doesn't answer is no evidence of that.
 fn withdrawn(address: &Address, reference: u32) -> Option<String> {
     let domain = address.domain;
     let key = address.key("ring-ref");

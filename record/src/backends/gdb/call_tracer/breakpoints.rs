@@ -1,7 +1,7 @@
-//! The breakpoints of a stub: set, taken away and set again.
+//! The breakpoints of a stub: set, removed and set again.
 //!
-//! Hardware breakpoints (`Z1`) are preferred, as they change nothing in the guest's memory. Where a stub has none
-//! left, a software breakpoint (`Z0`) takes its place.
+//! Hardware breakpoints (`Z1`) are preferred, as they change nothing in the guest's memory. If a stub has none left, a
+//! software breakpoint (`Z0`) is used.
 
 use crate::backends::gdb::client::{Client, StopReply};
 use crate::backends::gdb::error::GdbError;
@@ -10,7 +10,7 @@ use uprof::Arch;
 /// Kinds of breakpoints, as in the packets.
 const KINDS: [u8; 2] = [1, 0];
 
-/// What a stub said to a breakpoint.
+/// A stub's reply to a request for a breakpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
     Set,
@@ -30,14 +30,14 @@ struct Breakpoint {
 #[derive(Debug)]
 pub struct Breakpoints {
     all: Vec<Breakpoint>,
-    /// Which of [`KINDS`] the stub knows.
+    /// Which of [`KINDS`] the stub supports.
     known: [bool; 2],
     /// Length of a breakpoint for the packets.
     bytes: u8,
 }
 
 impl Breakpoints {
-    /// None yet.
+    /// No breakpoints yet.
     pub fn new(arch: Arch) -> Self {
         Breakpoints {
             all: Vec::new(),
@@ -49,7 +49,7 @@ impl Breakpoints {
         }
     }
 
-    /// Whether there is one at `address`.
+    /// Whether a breakpoint is set at `address`.
     pub fn is_at(&self, address: u64) -> bool {
         self.find(address).is_some()
     }
@@ -63,10 +63,10 @@ impl Breakpoints {
         self.all.iter().any(|each| each.kind == 0)
     }
 
-    /// Sets one at `address`, if there is none; returns whether there is one now.
+    /// Sets a breakpoint at `address`, if there is none; returns whether there is one now.
     ///
     /// # Errors
-    /// Why the stub can't be asked.
+    /// Says why the stub can't be asked.
     pub fn set(&mut self, client: &mut Client, address: u64) -> Result<bool, GdbError> {
         if let Some(place) = self.find(address) {
             return self.set_again(client, place);
@@ -105,10 +105,10 @@ impl Breakpoints {
         Ok(answer == Answer::Set)
     }
 
-    /// Takes the one at `address` away until it is set again.
+    /// Removes the breakpoint at `address` until it is set again.
     ///
     /// # Errors
-    /// Why the stub can't be asked.
+    /// Says why the stub can't be asked.
     pub fn lift(&mut self, client: &mut Client, address: u64) -> Result<(), GdbError> {
         if let Some(place) = self.find(address).filter(|place| self.all[*place].is_set) {
             ask(client, 'z', self.all[place].kind, address, self.bytes)?;
@@ -117,20 +117,20 @@ impl Breakpoints {
         Ok(())
     }
 
-    /// Takes the one at `address` away for good.
+    /// Removes the breakpoint at `address` for good.
     ///
     /// # Errors
-    /// Why the stub can't be asked.
+    /// Says why the stub can't be asked.
     pub fn remove(&mut self, client: &mut Client, address: u64) -> Result<(), GdbError> {
         self.lift(client, address)?;
         self.all.retain(|each| each.address != address);
         Ok(())
     }
 
-    /// Takes all away.
+    /// Removes all breakpoints.
     ///
     /// # Errors
-    /// Why the stub can't be asked; it removes them itself when a debugger detaches.
+    /// Says why the stub can't be asked. It removes them itself when a debugger detaches.
     pub fn remove_all(&mut self, client: &mut Client) -> Result<(), GdbError> {
         while let Some(last) = self.all.last() {
             self.remove(client, last.address)?;
@@ -138,7 +138,7 @@ impl Breakpoints {
         Ok(())
     }
 
-    /// Whether the stub knows breakpoints of any kind.
+    /// Whether the stub supports breakpoints of any kind.
     pub fn are_known(&self) -> bool {
         self.known.contains(&true)
     }
@@ -160,7 +160,8 @@ fn ask(
     Ok(answer.unwrap_or(Answer::Refused))
 }
 
-/// What a reply says; `None` for a stop: an interrupt may find the guest stopped at a breakpoint, and is answered too.
+/// Parses a reply. Returns `None` for a stop: an interrupt may find the guest stopped at a breakpoint, and is answered
+/// too.
 fn answer_of(reply: &[u8]) -> Option<Answer> {
     match reply {
         b"OK" => Some(Answer::Set),

@@ -6,26 +6,26 @@ use crate::source::SourceError;
 
 /// Most functions of a trace.
 pub const MOST_FUNCTIONS: usize = 64;
-/// Bytes of a function that the guest must have where the image has them.
+/// Number of a function's first bytes that guest and image must share.
 const CODE_BYTES: usize = 16;
 
 /// A function whose calls are followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Function {
-    /// Its name, as asked for.
+    /// Its name, as requested.
     pub name: String,
-    /// Where it begins in the guest.
+    /// Its first address in the guest.
     pub address: u64,
-    /// What the image has there.
+    /// The image's bytes at this address.
     pub code: Vec<u8>,
     /// Whether its calls are still followed.
     pub is_on: bool,
-    /// Which image has it, of those that were looked into; `None` for the kernel's own symbols.
+    /// Index of its image, among those that were searched; `None` for the kernel's own symbols.
     pub image: Option<usize>,
 }
 
 impl Function {
-    /// Why its calls can't be followed in a guest that has other code at its address.
+    /// The error for a function whose code in the guest differs from its image.
     pub fn refusal(&self, images: &[Image]) -> SourceError {
         let image = self.image.and_then(|image| images.get(image));
         let image = image.map_or(String::new(), |image| image.path.display().to_string());
@@ -37,16 +37,16 @@ impl Function {
     }
 }
 
-/// The functions that are looked for, one place after the other: all that have such a name.
+/// The functions that are looked for in one source after the other: all that have one of the names.
 pub struct Search<'n> {
     names: &'n [String],
     found: Vec<Function>,
-    /// Where it was looked for them.
+    /// Names of the sources that were searched.
     places: Vec<String>,
 }
 
 impl<'n> Search<'n> {
-    /// Nothing is found yet.
+    /// Starts a search that has found nothing yet.
     ///
     /// # Errors
     /// There are too many names.
@@ -63,7 +63,7 @@ impl<'n> Search<'n> {
         }
     }
 
-    /// Looks into the symbol tables of images.
+    /// Searches the symbol tables of images.
     pub fn look_into(&mut self, images: &[Image]) {
         for (number, image) in images.iter().enumerate() {
             for (index, address) in image.functions(self.names) {
@@ -74,7 +74,7 @@ impl<'n> Search<'n> {
         }
     }
 
-    /// Looks into the symbols of a guest's kernel, as far as they were in no image. They are the guest's own.
+    /// Searches the symbols of a guest's kernel for names that were in no image. These symbols are the guest's own.
     pub fn look_into_kernel(&mut self, kernel: &Linux) {
         let missing = self.missing();
         let is_missing = |index: usize| missing.contains(&self.names[index].as_str());
@@ -101,17 +101,17 @@ impl<'n> Search<'n> {
         }
     }
 
-    /// The names that no function has so far.
+    /// The names for which no function was found so far.
     pub fn missing(&self) -> Vec<&'n str> {
         let is_missing = |name: &&String| self.found.iter().all(|known| known.name != **name);
         let missing = self.names.iter().filter(is_missing);
         missing.map(String::as_str).collect()
     }
 
-    /// The functions, all names having some.
+    /// The functions, if each name has at least one.
     ///
     /// # Errors
-    /// Which are not found, or that there are too many.
+    /// Names that were not found, or too many functions.
     pub fn all(self) -> Result<Vec<Function>, SourceError> {
         let missing = self.missing().join(", ");
         if self.places.is_empty() {

@@ -1,15 +1,15 @@
-//! The limit of stops: which function is called too often for breakpoints.
+//! The limit of stops: finds the function that is called too often for breakpoints.
 
 use crate::source::call_source::TooHot;
 
-/// Stops are counted for this long.
+/// Window in which stops are counted, in nanoseconds.
 const WINDOW_NS: u64 = 1_000_000_000;
 
 /// Counts stops.
 #[derive(Debug)]
 pub struct Heat {
     most_hz: u32,
-    /// When the window began, and how long the guest had stood still by then.
+    /// Start of the window, and how long the guest had been paused by then in all.
     began: (u64, u64),
     stops: u32,
     /// Calls in this window, by function.
@@ -17,7 +17,7 @@ pub struct Heat {
 }
 
 impl Heat {
-    /// At most so many stops a second, of so many functions.
+    /// Allows at most `most_hz` stops a second, for `functions` functions.
     pub fn new(most_hz: u32, functions: usize, now_ns: u64) -> Self {
         Heat {
             most_hz,
@@ -27,8 +27,8 @@ impl Heat {
         }
     }
 
-    /// The guest stopped, at the entry of `function` if there is one; it has stood still for `stopped_ns` in all.
-    /// Returns which function to give up, once stops are too many.
+    /// Counts a stop, at the entry of `function` if there is one. `stopped_ns` is how long the guest was paused in all.
+    /// Returns the function to give up, once there are too many stops.
     pub fn stop(
         &mut self,
         function: Option<usize>,
@@ -52,7 +52,7 @@ impl Heat {
             .max_by_key(|(_, calls)| **calls)
             .filter(|(_, n)| **n > 0)?;
         self.calls[hottest] = 0;
-        // An entry and a return for each of its calls.
+        // Each of its calls stopped the guest twice, at the entry and at the return.
         self.stops = self.stops.saturating_sub(calls.saturating_mul(2));
         let passed_ns = now_ns.saturating_sub(self.began.0);
         let ran_ns = passed_ns.saturating_sub(stopped_ns.saturating_sub(self.began.1));
@@ -71,13 +71,13 @@ mod tests {
     fn the_function_with_the_most_calls_is_given_up_past_the_limit() {
         let mut heat = Heat::new(100, 2, 0);
         let ms = 1_000_000;
-        // 40 calls of one and 10 of the other in a second are allowed, in each second.
+        // 40 calls of one and 10 of the other are allowed in each second.
         for turn in 0..500 {
             let now_ns = turn * 10 * ms;
             let function = if turn % 5 == 4 { 1 } else { 0 };
             assert_eq!(heat.stop(Some(function), now_ns, 0), None, "{turn}");
         }
-        // A call each millisecond of the guest, which stands still for as long as it runs, and some of the other.
+        // A call in each millisecond of the guest, which is paused for as long as it runs; and some of the other.
         let mut heat = Heat::new(100, 2, 0);
         let told = (0..200).find_map(|turn| {
             let other = heat.stop((turn % 10 == 0).then_some(1), turn * 2 * ms, turn * ms);
@@ -86,7 +86,7 @@ mod tests {
         let told = told.unwrap();
         assert_eq!(told.function, 0);
         assert!((900..1200).contains(&told.calls_hz), "{told:?}");
-        // Returns alone blame nobody.
+        // Returns alone show no function to give up.
         let mut heat = Heat::new(1, 1, 0);
         assert!((0..9).all(|_| heat.stop(None, 0, 0).is_none()));
     }

@@ -1,4 +1,4 @@
-//! What is asked of a stub about the vCPU that came to a breakpoint, and how it gets past.
+//! Requests to a stub about the vCPU that came to a breakpoint, and the step past it.
 
 use crate::backends::gdb::client::StopReply;
 use crate::backends::gdb::error::GdbError;
@@ -48,8 +48,8 @@ pub fn registers(source: &mut GdbSource, place: usize) -> Result<Registers, GdbE
     }
 }
 
-/// Where a function returns to at whose first instruction a vCPU is, and its stack pointer then; `None` if the stack
-/// can't be read.
+/// The return address of a function at whose first instruction a vCPU is, and the stack pointer after the return;
+/// `None` if the stack can't be read.
 pub fn returns_to(
     source: &mut GdbSource,
     place: usize,
@@ -69,7 +69,7 @@ pub fn returns_to(
     }
 }
 
-/// Lets one vCPU, whose registers are given, run for one instruction while the others stand. Returns how long that
+/// Runs one vCPU, whose registers are given, for one instruction while the others are paused. Returns how long that
 /// took, in nanoseconds.
 pub fn step(source: &mut GdbSource, place: usize, before: &Registers) -> Result<u64, GdbError> {
     let ip = source.guest.layout.arch.special_registers().ip;
@@ -87,8 +87,8 @@ pub fn step(source: &mut GdbSource, place: usize, before: &Registers) -> Result<
         expect_stop(source)?;
         let took_ns = monotonic_ns().saturating_sub(begun_ns);
         tries += 1;
-        // QEMU may stop for a request that it still had, as of another vCPU that came to a breakpoint at the same time,
-        // before this one has moved.
+        // QEMU may first stop for a request that was pending, as of another vCPU that came to a breakpoint at the same
+        // time. This vCPU has not moved then.
         if tries == MOST_STEPS || registers(source, place)?.get(ip) != before.get(ip) {
             return Ok(took_ns);
         }

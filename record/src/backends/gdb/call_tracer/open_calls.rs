@@ -1,7 +1,7 @@
-//! The calls that are open: entries and returns go in, calls come out in the order of their ends.
+//! The calls that are open. Entries and returns go in, and calls come out in the order of their ends.
 //!
-//! A call is known by where it returns to and by the stack pointer it has then, so that recursion and other threads
-//! of the guest at the same address are told apart. Calls nest by their stacks: a guest that switches threads on a
+//! A call is identified by its return address and by the stack pointer after the return. That distinguishes recursion
+//! and other threads of the guest at the same address. Calls nest by their stacks: a guest that switches threads on a
 //! vCPU inside a traced function has open calls of several stacks there, and each stack is a task of its own.
 
 use uprof::{Span, SpanKind};
@@ -10,7 +10,7 @@ use uprof::{Span, SpanKind};
 pub const MOST_DEPTH: usize = uprof::layout::MAX_FRAMES;
 /// Most stacks with open calls.
 pub const MOST_STACKS: usize = 256;
-/// Stack pointers that are further apart are of different stacks.
+/// Stack pointers that are further apart than this belong to different stacks.
 const STACK_BYTES: u64 = 256 << 10;
 
 /// A call of a traced function.
@@ -23,11 +23,11 @@ pub struct Entry {
     pub function: usize,
     /// The vCPU or thread.
     pub vcpu: u32,
-    /// Where it returns to.
+    /// Its return address.
     pub return_to: u64,
-    /// Its stack pointer once it has returned.
+    /// The stack pointer after its return.
     pub stack_pointer: u64,
-    /// When.
+    /// Time of the entry.
     pub time_ns: u64,
 }
 
@@ -37,14 +37,14 @@ struct Stack {
     calls: Vec<Entry>,
 }
 
-/// What is open, on each stack.
+/// The open calls on each stack.
 #[derive(Debug, Default)]
 pub struct OpenCalls {
     stacks: Vec<Stack>,
 }
 
 impl OpenCalls {
-    /// A call begins. Returns whether it is followed: there may be too many.
+    /// Begins a call. Returns whether it is followed: there may be too many.
     pub fn enter(&mut self, entry: Entry, ended: &mut Vec<Call>) -> bool {
         self.drop_stale(entry, ended);
         let place = self.stack_for(entry);
@@ -57,8 +57,8 @@ impl OpenCalls {
         }
     }
 
-    /// A vCPU is at an address that calls return to. What is inside the call that returned may be on another stack,
-    /// whose threads the guest switched, and stays open.
+    /// Ends a call, as a vCPU is at an address that calls return to. Calls inside the one that returned may be on
+    /// another stack, if the guest switched threads, and stay open.
     pub fn leave(
         &mut self,
         vcpu: u32,
@@ -91,7 +91,7 @@ impl OpenCalls {
         });
     }
 
-    /// Moves the calls from `depth` on to a stack of their own, or cuts them if there is none.
+    /// Moves the calls from `depth` on to a stack of their own, or cuts them if no stack is free.
     fn move_inner(&mut self, place: usize, depth: usize, ended: &mut Vec<Call>) {
         let stack = &mut self.stacks[place];
         if stack.calls.len() == depth {
@@ -113,7 +113,7 @@ impl OpenCalls {
         all.filter(|call| call.return_to == address).count()
     }
 
-    /// The trace is over: what is open has no end.
+    /// Ends the trace: open calls are reported without an end.
     pub fn finish(&mut self, ended: &mut Vec<Call>) {
         for place in 0..self.stacks.len() {
             self.cut(place, 0, ended);
@@ -127,12 +127,12 @@ impl OpenCalls {
         (vcpu, before.filter(|stack| stack.vcpu == vcpu).count())
     }
 
-    /// Number of stacks there have been at a time.
+    /// Most stacks that there were at one time.
     pub fn stacks(&self) -> usize {
         self.stacks.len()
     }
 
-    /// A call whose place on its stack is used again was left without a return.
+    /// Cuts a call whose stack slot is used again: it was left without a return.
     fn drop_stale(&mut self, entry: Entry, ended: &mut Vec<Call>) {
         for place in 0..self.stacks.len() {
             let same = |call: &Entry| call.stack_pointer == entry.stack_pointer;
@@ -145,7 +145,7 @@ impl OpenCalls {
         }
     }
 
-    /// The stack that a call is on: that of the open call nearest above it, else an unused one, else a new one.
+    /// The stack of a call: that of the open call nearest above it, otherwise an unused one, otherwise a new one.
     fn stack_for(&mut self, entry: Entry) -> Option<usize> {
         let below = |stack: &Stack| {
             let top = stack.calls.last()?.stack_pointer;
@@ -231,7 +231,7 @@ mod tests {
             assert!(calls.enter(entry(7, 0, 0x100, 0x8000 - 32 * depth, depth), &mut ended));
         }
         assert_eq!(calls.returning_to(0x100), 3);
-        // Someone who calls nothing that is traced comes by.
+        // A thread without traced calls passes this address.
         calls.leave(0, 0x100, 0x7000, 3, &mut ended);
         calls.leave(1, 0x100, 0x9000, 3, &mut ended);
         assert!(ended.is_empty());
@@ -249,7 +249,7 @@ mod tests {
         calls.enter(entry(2, 0, 0x200, 0x7f00, 1), &mut ended);
         calls.leave(0, 0x100, 0x8000, 5, &mut ended);
         calls.enter(entry(1, 0, 0x100, 0x8000, 6), &mut ended);
-        // The same place on the stack, again.
+        // The same stack slot, again.
         calls.enter(entry(1, 0, 0x100, 0x8000, 7), &mut ended);
         calls.enter(entry(2, 0, 0x200, 0x7f00, 8), &mut ended);
         calls.finish(&mut ended);
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn each_stack_nests_alone_and_may_end_on_another_vcpu() {
         let (mut calls, mut ended) = (OpenCalls::default(), Vec::new());
-        // Two threads of the guest take turns inside the same function, on vCPU 0 and then 1.
+        // Two threads of the guest alternate inside the same function, on vCPU 0 and then 1.
         calls.enter(entry(1, 0, 0x100, 0x10_0000, 0), &mut ended);
         calls.enter(entry(1, 0, 0x100, 0x90_0000, 10), &mut ended);
         calls.enter(entry(2, 0, 0x200, 0x90_0000 - 64, 11), &mut ended);

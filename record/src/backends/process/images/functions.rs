@@ -1,8 +1,8 @@
-//! Functions that a program generated at run time: their addresses, and when they were made.
+//! Functions that a program generated at run time: their addresses, and their times.
 //!
 //! Input: functions as reported by the program, and the memory that can hold them. Output: symbol tables and mappings
-//! for the recording. When an address is reused, the new function goes into a table of a later generation, which is
-//! mapped over the old one from that time on.
+//! for the recording. When an address is reused, the new function goes into a table of a later generation. That table
+//! is mapped over the old one from that time on.
 
 use crate::backends::process::registers::ARCH;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ pub const PATH: &str = "[jit]";
 pub const MOST_FUNCTIONS: usize = 1 << 18;
 /// Most reuses of addresses in a process; further ones are ignored.
 pub const MOST_REUSES: usize = 1 << 13;
-/// A longer name is cut (bytes).
+/// Longest name in bytes; a longer one is cut.
 pub const MOST_NAME_BYTES: usize = 1024;
 /// Most pieces of memory of a process that may hold such code.
 pub const MOST_PIECES: usize = 1 << 12;
@@ -29,7 +29,7 @@ pub struct Function {
     pub length: u64,
     /// Name.
     pub name: String,
-    /// When it was made.
+    /// When it was generated.
     pub since_ns: u64,
 }
 
@@ -65,7 +65,7 @@ struct Piece {
     recorded: bool,
 }
 
-/// What is to be added to the recording.
+/// Additions to the recording.
 #[derive(Debug, Default)]
 pub struct NewCode {
     /// Mappings and their times, in order.
@@ -95,8 +95,8 @@ impl Functions {
         pieces.map(|(start, piece)| (*start, piece.length))
     }
 
-    /// Adds memory that may hold code from `since_ns` on. What of it is known already may have held code since it was
-    /// first seen; the rest is returned: start and length.
+    /// Adds memory that may hold code from `since_ns` on. Any part of it that is known already may have held code since
+    /// it was first seen. The new parts are returned: start and length.
     pub fn piece(&mut self, start: u64, length: u64, since_ns: u64) -> Vec<(u64, u64)> {
         let Some(end) = start.checked_add(length) else {
             return Vec::new();
@@ -125,7 +125,7 @@ impl Functions {
         gaps
     }
 
-    /// Removes memory, in whose place is something else.
+    /// Removes memory that was replaced by something else.
     pub fn lose(&mut self, start: u64, length: u64) {
         let end = start.saturating_add(length);
         for at in self.touched(start, end) {
@@ -171,12 +171,12 @@ impl Functions {
         self.pieces_of(function.start, function.length).is_some()
     }
 
-    /// Adds functions in the order in which they were made.
+    /// Adds functions in the order in which they were generated.
     pub fn add(&mut self, functions: Vec<Function>) -> NewCode {
         let mut new = NewCode::default();
         self.generation += 1;
         for function in functions {
-            // A function elsewhere would hide functions of images.
+            // A function outside this memory would hide functions of images.
             if let Some(pieces) = self.pieces_of(function.start, function.length) {
                 self.take(function, &pieces, &mut new);
             }

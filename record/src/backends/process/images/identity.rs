@@ -13,13 +13,13 @@ use uprof::cold::{Contents, MappedFile, Mapping};
 /// The identity of a file in a recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// Build-id, empty where it has none.
+    /// Build-id, empty if it has none.
     pub build_id: Vec<u8>,
-    /// Which file it is.
+    /// Device, inode and so on.
     pub file: MappedFile,
 }
 
-/// What shows that a file is the one that was read before.
+/// Evidence that a file is the one that was read before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct State {
     device: u64,
@@ -33,7 +33,7 @@ impl State {
     /// The state of an opened file.
     ///
     /// # Errors
-    /// What the system returns.
+    /// The system's error.
     pub fn of(file: &File) -> io::Result<State> {
         let found = file.metadata()?;
         Ok(State {
@@ -45,7 +45,7 @@ impl State {
         })
     }
 
-    /// Whether nothing was written since. A file that is only renamed or removed has the same contents.
+    /// Whether the file was not written since. A file that is only renamed or removed has the same contents.
     pub fn has_contents_of(&self, other: &State) -> bool {
         let contents = |of: &State| (of.device, of.inode, of.size_bytes, of.modified);
         contents(self) == contents(other)
@@ -67,11 +67,11 @@ impl Identity {
         mapping.file = Some(self.file);
     }
 
-    /// Reads it from the file, in steps of `progress`. Device and inode are those that the kernel `reported`, if any:
-    /// some file systems show others for an opened file.
+    /// Reads it from the file, in steps of `progress`. Device and inode are those that the kernel `reported`, if any,
+    /// since some file systems show others for an opened file.
     ///
     /// # Errors
-    /// What reading returns.
+    /// Those of reading.
     pub fn of(
         file: &File,
         reported: Option<MappedFile>,

@@ -1,5 +1,5 @@
-//! Jitdump: `jit-PID.dump`, in which a program records the functions that it generates, with times. It maps a page of
-//! the file as code, by which the file is found.
+//! Jitdump: `jit-PID.dump`, in which a program records the functions that it generates, with times. The program maps a
+//! page of the file as code, by which the file is found.
 //!
 //! Input: a file that grows while it is read. Output: functions without their code, in the order of their records.
 //! Source: the kernel's `tools/perf/Documentation/jitdump-specification.txt`.
@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 
 /// `JiTD`, in the byte order of the machine.
 const MAGIC: u32 = 0x4A69_5444;
-/// Flag: times are of the processor's counter, which is not usable here.
+/// Flag: times are of the processor's counter, which can't be used here.
 const ARCH_TIMESTAMP: u64 = 1;
 const CODE_LOAD: u32 = 0;
 const CODE_MOVE: u32 = 1;
@@ -56,8 +56,8 @@ impl JitDump {
         }
     }
 
-    /// The functions added since the last call, in the order of their records. Their times are limited to `since_ns`,
-    /// the time of the last call, to `now_ns`.
+    /// The functions added since the last call, in the order of their records. Their times are clamped to the range
+    /// from `since_ns`, the time of the last call, to `now_ns`.
     pub fn look(&mut self, since_ns: u64, now_ns: u64) -> Vec<Function> {
         let mut functions = Vec::new();
         let Some(mut at) = self.at.or_else(|| self.header()) else {
@@ -71,7 +71,7 @@ impl JitDump {
             let end = at.saturating_add(u64::from(length));
             let there = self.file.metadata().map_or(0, |found| found.len());
             if u64::from(length) < RECORD_BYTES || end > there {
-                // It is still being written, or is not a record.
+                // The record is still being written, or is not valid.
                 break;
             }
             let time_ns = if self.has_times && time_ns >= since_ns {

@@ -1,8 +1,8 @@
 //! Finds the files that were mapped, identifies them and keeps them open.
 //!
-//! A file is searched at its path below the root of its process, where it is checked to be the one that was mapped;
-//! then among what the process has mapped, and below the known roots. What was identified once is not read again,
-//! and identifies the same file in processes that are gone.
+//! A file is searched at its path below the root of its process, where it is checked to be the one that was mapped.
+//! Then it is searched among the mapped files of the process, and below the known roots. A file that was identified
+//! once is not read again, and also identifies the same file in processes that are gone.
 
 use super::identity::{Identity, State, is_mapped};
 use super::jitdump::is_named_so;
@@ -99,12 +99,12 @@ impl Keeper {
         }
     }
 
-    /// Sending fails if the recording has ended meanwhile.
+    /// Sends an answer. That fails if the recording has ended meanwhile.
     fn answer(&self, answer: Answer) {
         let _ = self.answers.send(answer);
     }
 
-    /// Reads what programs reported about code that they generated.
+    /// Reads the files in which programs report code that they generated.
     fn look(&mut self) {
         let (answers, progress) = (&self.answers, &self.progress);
         self.runtimes.look(monotonic_ns(), |space, new| {
@@ -253,13 +253,13 @@ fn numbers(file: MappedFile) -> (u32, u32, u64) {
     (file.device_major, file.device_minor, file.inode)
 }
 
-/// The file that process `pid` has mapped at the mapping's place, from `/proc/PID/map_files`. Following its links
+/// The file that process `pid` has mapped at the mapping's address, from `/proc/PID/map_files`. Following its links
 /// requires CAP_CHECKPOINT_RESTORE.
 fn mapped_now(pid: i32, mapping: &Mapping) -> Option<File> {
     let line = maps::at(pid, mapping.start)?;
     let end = line.start.checked_add(line.length)?;
     let file = open::by_link(&format!("/proc/{pid}/map_files/{:x}-{end:x}", line.start)).ok()?;
-    // If it is the same before and after, nothing else was mapped there meanwhile.
+    // If the line is the same before and after, nothing else was mapped there meanwhile.
     let same = maps::at(pid, mapping.start)? == line;
     let place = |mapping: &Mapping| mapping.start.wrapping_sub(mapping.file_offset);
     (same && place(&line) == place(mapping) && is_same(&line, mapping, &file)).then_some(file)

@@ -11,9 +11,9 @@ use std::os::unix::fs::FileExt;
 pub const MOST_LOOK_BYTES: usize = 4 << 20;
 /// Most bytes read of a file in all, since it was last rewritten.
 pub const MOST_MAP_BYTES: u64 = 256 << 20;
-/// A longer line is skipped.
+/// Longest line in bytes; a longer one is skipped.
 pub const MOST_LINE_BYTES: usize = 4096;
-/// No function is larger.
+/// Largest function in bytes.
 const MOST_FUNCTION_BYTES: u64 = 1 << 30;
 
 /// A file that is read as it grows.
@@ -21,11 +21,11 @@ const MOST_FUNCTION_BYTES: u64 = 1 << 30;
 pub struct PerfMap {
     file: File,
     at: u64,
-    /// The beginning of an incomplete line.
+    /// The first part of an incomplete line.
     begun: Vec<u8>,
     /// Whether the rest of the line is skipped.
     skipping: bool,
-    /// The last bytes read: if they changed, the file was rewritten.
+    /// The last bytes read. If they changed, the file was rewritten.
     tail: Vec<u8>,
 }
 
@@ -50,7 +50,7 @@ impl PerfMap {
         length != self.at && self.at < MOST_MAP_BYTES
     }
 
-    /// The functions of the lines added since the last call, made after `since_ns`.
+    /// The functions of the lines added since the last call, generated after `since_ns`.
     pub fn look(&mut self, since_ns: u64) -> Vec<Function> {
         let mut functions = Vec::new();
         if self.is_written_anew() {
@@ -91,7 +91,7 @@ impl PerfMap {
             } else if !self.skipping {
                 self.begun.extend_from_slice(piece);
             }
-            // After the last line end comes an incomplete line.
+            // An incomplete line follows the last line end.
             if pieces.peek().is_some() {
                 let line = String::from_utf8_lossy(&self.begun);
                 functions.extend(parse(&line, since_ns));
@@ -146,11 +146,11 @@ mod tests {
         file.write_all(b"0 8 h\n").unwrap();
         assert_eq!(map.look(6)[0].start, 0x7f50);
         assert!(map.look(7).is_empty());
-        // Written anew.
+        // The file is rewritten.
         file.as_file().set_len(0).unwrap();
         std::fs::write(file.path(), "1000 8 again\n").unwrap();
         assert_eq!(map.look(8)[0].name, "again");
-        // And anew, with more than before.
+        // It is rewritten again, with more bytes than before.
         std::fs::write(file.path(), "2000 8 longer\n2010 8 than before\n").unwrap();
         let names: Vec<_> = map.look(9).into_iter().map(|it| it.name).collect();
         assert_eq!(names, ["longer", "than before"]);

@@ -1,5 +1,5 @@
-//! Shows whether the thread that identifies files is at work. Foreign files may block it for ever; on a busy machine
-//! it may only be slow, which a clock can't tell apart.
+//! Shows whether the thread that identifies files makes progress. Foreign files may block it forever; on a busy machine
+//! it may only be slow. A clock can't distinguish these.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone, Default)]
 pub struct Progress(Arc<AtomicU64>);
 
-/// The other end: when the last step was seen.
+/// The observer's end: when the last step was seen.
 #[derive(Debug)]
 pub struct Watch {
     progress: Progress,

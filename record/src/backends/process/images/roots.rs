@@ -1,6 +1,6 @@
 //! The root folders of processes, in which their paths are resolved.
 //!
-//! Input: process ids. Output: folders to open files below. They are held open, so that the files of a container can
+//! Input: process ids. Output: folders to open files below. They are kept open, so that the files of a container can
 //! be opened after the process that mapped them has ended.
 
 use crate::sys::open;

@@ -1,7 +1,7 @@
-//! Processes that generate code at run time, and what they report about it.
+//! Processes that generate code at run time, and their reports about it.
 //!
-//! Input: events of address spaces, in order. Output: mappings and tables of that code. Their files are read
-//! periodically; what is new in one was made since it was last read.
+//! Input: events of address spaces, in order. Output: mappings and tables of that code. The processes' files are read
+//! periodically; a new entry was written since the last reading.
 
 use super::functions::{Function, Functions, NewCode};
 use super::jitdump::JitDump;
@@ -19,7 +19,7 @@ use uprof::cold::{Mapping, ModuleChange, ModuleEvent};
 pub const MOST_PROCESSES: usize = 1024;
 /// Most open files that describe generated code.
 pub const MOST_FILES: usize = 256;
-/// A file last written this long before its process began is of another process (ns).
+/// A file last written this long before its process began belongs to another process, in nanoseconds.
 const SLACK_NS: i64 = 1_000_000_000;
 
 /// All processes with memory that may hold such code.
@@ -39,7 +39,7 @@ struct Process {
     read_ns: u64,
 }
 
-/// What distinguishes a process's own files from others'.
+/// Distinguishes a process's own files from those of others.
 #[derive(Debug)]
 struct Identity {
     /// Its process id in its own namespace.
@@ -67,8 +67,8 @@ pub fn is_memory(path: &str) -> bool {
 }
 
 impl Runtimes {
-    /// Handles an event; returns what of it is to be recorded. `root` finds the root of the process. Of memory, that
-    /// is what was not known before: the kernel reports a mapping whenever its protection changes.
+    /// Handles an event; returns the part to record. `root` finds the root of the process. For memory, that part is
+    /// the memory that was not known before, since the kernel reports a mapping whenever its protection changes.
     pub fn take(
         &mut self,
         event: ModuleEvent,
@@ -78,7 +78,7 @@ impl Runtimes {
         match &event.what {
             ModuleChange::Cleared => self.forget(space),
             ModuleChange::CopiedFrom(parent) => self.copy(*parent, space, time_ns, root),
-            // An image that was written to memory is one.
+            // An image that was written to memory counts as memory.
             ModuleChange::Mapped(mapping)
                 if is_memory(&mapping.path) && mapping.build_id.is_empty() =>
             {
@@ -106,7 +106,7 @@ impl Runtimes {
         vec![event]
     }
 
-    /// Takes the jitdump that a process has mapped.
+    /// Opens the jitdump that a process has mapped.
     pub fn found_dump(
         &mut self,
         space: u32,
@@ -130,7 +130,7 @@ impl Runtimes {
         }
     }
 
-    /// Reads all files; passes what is new to `each`.
+    /// Reads all files; passes new functions to `each`.
     pub fn look(&mut self, now_ns: u64, mut each: impl FnMut(u32, NewCode)) {
         let mut gone = Vec::new();
         for (&space, process) in &mut self.by_space {
@@ -179,7 +179,7 @@ impl Runtimes {
         self.by_space.get_mut(&space)
     }
 
-    /// Handles a fork: the memory is the same, and its code is in the parent's tables.
+    /// Handles a fork: the child's memory is the same, and its code is in the parent's tables.
     fn copy(
         &mut self,
         parent: u32,
@@ -299,7 +299,7 @@ mod tests {
         assert!(runtimes.by_space.is_empty());
     }
 
-    /// A file of our own that claims to tell of our code; the names and mappings that come of it.
+    /// A file of our own that claims to describe our code; returns the names and mappings found.
     fn read(path: &str) -> (Vec<String>, Vec<Mapping>) {
         let own = std::process::id();
         let mut roots = Roots::new();
@@ -359,7 +359,7 @@ mod tests {
         assert_eq!(names, ["f"]);
         let mappings: Vec<_> = mappings.iter().map(|it| (&it.path[..], it.start)).collect();
         assert_eq!(mappings, [(PATH, 0x1000)]);
-        // Left behind by a process of the same number.
+        // Left behind by an earlier process with the same id.
         write();
         let old = std::time::SystemTime::UNIX_EPOCH;
         let file = File::options().write(true).open(&path).unwrap();

@@ -1,6 +1,6 @@
 //! The vDSO: code that the kernel maps into every process, without a file.
 //!
-//! Input: its mapping. Output: the mapping with a build-id, and once for each build the image, read from memory.
+//! Input: its mapping. Output: the mapping with a build-id, and for each build, once, the image read from memory.
 
 use crate::backends::process::registers::ARCH;
 use crate::elf::{self, build_id};
@@ -9,12 +9,12 @@ use std::os::unix::fs::FileExt;
 use uprof::cold::{Contents, Mapping};
 use uprof::{ImageIdentity, ImagePart};
 
-/// The kernel's name for it.
+/// The kernel's name for the vDSO.
 pub const NAME: &str = "[vdso]";
-/// It has one or two pages; no more than this is read.
+/// Most bytes that are read; a vDSO has one or two pages.
 pub const MOST_BYTES: u64 = 64 << 10;
 
-/// The known builds of it.
+/// The known builds of the vDSO.
 #[derive(Debug, Default)]
 pub struct Vdso {
     /// Length and build-id. There is more than one if 32-bit programs run.
@@ -28,7 +28,7 @@ impl Vdso {
     /// Sets the build-id of the mapping of process `pid`; returns the image if it is new.
     pub fn complete(&mut self, pid: i32, mapping: &mut Mapping) -> Option<ImagePart> {
         let Some(bytes) = read(pid, mapping) else {
-            // The process is gone; it had the same image as the others, since a kernel has one.
+            // The process is gone. It had the same image as the others, since a kernel has one.
             let mut same = self
                 .known
                 .iter()

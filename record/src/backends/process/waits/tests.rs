@@ -1,4 +1,4 @@
-//! Switches made up for tests go in; the waits told of them come out.
+//! Invented switches go in, and the resulting waits come out.
 
 use super::*;
 use crate::backends::process::members::Members;
@@ -6,7 +6,7 @@ use crate::source::ring::{Drain, ring_of};
 use crate::source::slot::NoteKind;
 
 const MS: u64 = 1_000_000;
-/// Where all of them run.
+/// The processor on which all threads run.
 const CPU: u64 = 3;
 const OUT: u16 = abi::PERF_RECORD_MISC_SWITCH_OUT as u16;
 const PREEMPTED: u16 = OUT | abi::PERF_RECORD_MISC_SWITCH_OUT_PREEMPT as u16;
@@ -18,7 +18,7 @@ struct World {
     drain: Drain,
 }
 
-/// A wait as it is sent on: thread, beginning, state, length, how many, frames.
+/// A wait as it is sent: thread, beginning, state, length, number of waits, frames.
 type WaitRow = (u32, u64, State, u64, u64, usize);
 
 impl World {
@@ -136,7 +136,7 @@ fn a_wait_is_from_leaving_to_coming_back() {
         (7, 10 * MS, State::Blocked, 30 * MS, 1, 1),
     ];
     assert_eq!(world.recorded(), expected);
-    // Still away when the recording ends.
+    // Still waiting when the recording ends.
     world.sample(7, 50 * MS);
     world.switch(7, 50 * MS, OUT);
     world.waits.end(70 * MS, &mut world.sink, |_| ());
@@ -158,7 +158,7 @@ fn short_waits_are_told_with_the_next_stack() {
         world.switch(7, start * MS + 5_000, 0);
     }
     assert_eq!(world.recorded(), []);
-    // A long one keeps its own time, with a stack and without.
+    // A long wait keeps its own time, with a stack and without.
     world.sample(7, 40 * MS);
     world.switch(7, 40 * MS, OUT);
     world.switch(7, 42 * MS, 0);
@@ -174,7 +174,7 @@ fn short_waits_are_told_with_the_next_stack() {
     ];
     assert_eq!(world.recorded(), expected);
     assert_eq!(world.total("waits_begun_before_and_left_out"), 0);
-    // Nor has one its own stack that comes a moment later, where there were many.
+    // Nor does a wait that comes a moment later have its own stack, where there were many.
     world.waits.allowance.left_ns = 0;
     world.waits.allowance.since_ns = 70 * MS;
     world.sample(7, 60 * MS + 100_000);
@@ -186,7 +186,7 @@ fn short_waits_are_told_with_the_next_stack() {
     world.switch(7, 61 * MS + 101_000, 0);
     let both = (7, 60 * MS + 100_000, State::Blocked, 10_000, 2, 1);
     assert_eq!(world.recorded(), [both]);
-    // Of a thread that ends before another stack comes, the time is not lost.
+    // If a thread ends before another stack comes, the time is not lost.
     world.switch(7, 70 * MS, PREEMPTED);
     world.switch(7, 70 * MS + 3_000, 0);
     world.task_record(abi::PERF_RECORD_EXIT, 7, 71 * MS);
@@ -199,7 +199,7 @@ fn ten_thousand_short_waits_a_second_have_stacks_of_their_own() {
     let mut world = World::new();
     world.task_record(abi::PERF_RECORD_FORK, 7, 1);
     let mut rows = 0;
-    // Two in turns, 25,000 of each a second for two seconds, of 3 and 9 us.
+    // Two threads alternate, with 25,000 waits of each a second for two seconds, of 3 and 9 us.
     for number in 1..=100_000_u64 {
         let at_ns = number * 20_000;
         world.sample(7, at_ns);
@@ -207,7 +207,7 @@ fn ten_thousand_short_waits_a_second_have_stacks_of_their_own() {
         world.switch(7, at_ns + 3_000 + number % 2 * 6_000, 0);
         let found = world.recorded();
         rows += found.len() as u64;
-        // Of its own time alone, as long as there are not too many.
+        // Each has its own time alone, as long as there are not too many.
         let own = number > 10_000 || found[0].4 == 1;
         assert!(own, "{number}: {found:?}");
     }
@@ -230,7 +230,7 @@ fn what_is_lost_makes_no_long_wait() {
     world.switch(7, 9000 * MS, 0);
     assert_eq!(world.recorded(), []);
     assert_eq!(world.lost(), 6 + 2);
-    // A thread that left unseen, and one whose return was not seen, begin anew.
+    // A thread whose switch-out was not seen, and one whose return was not seen, start afresh.
     world.sample(7, 9001 * MS);
     world.switch(7, 9001 * MS, OUT);
     world.switch(7, 9003 * MS, 0);
