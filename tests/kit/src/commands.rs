@@ -22,13 +22,20 @@ pub fn view_flag(view: &View, function: &str) -> String {
     }
 }
 
-/// Each view of `recording`, and the options that change how views are written.
+/// Each view of `recording`.
 #[must_use]
-pub fn reports(recording: &str, function: &str) -> Vec<Words> {
-    let views = VIEWS.iter().map(|view| view_flag(view, function));
-    let views = views.map(|flag| words(&["report", &flag, recording]));
+pub fn views(recording: &str, function: &str) -> Vec<Words> {
+    let flags = VIEWS.iter().map(|view| view_flag(view, function));
+    flags
+        .map(|flag| words(&["report", &flag, recording]))
+        .collect()
+}
+
+/// Views of `recording` with the options that change how they are written, or what they count.
+#[must_use]
+pub fn forms(recording: &str, function: &str) -> Vec<Words> {
     let annotated = format!("--annotate={function}");
-    let forms: [&[&str]; 10] = [
+    let forms: [&[&str]; 11] = [
         &[],
         &["--format", "markdown"],
         &["--format", "github"],
@@ -38,10 +45,17 @@ pub fn reports(recording: &str, function: &str) -> Vec<Words> {
         &["--tree", "--by-thread"],
         &["--tree", "--by-thread", "--width", "60"],
         &["--tree", "--reverse", "--state", "all"],
+        &["--tree", "--off-cpu"],
         &[&annotated, "--asm"],
     ];
     let forms = forms.map(|form| words(&[&["report"], form, &[recording]].concat()));
-    views.chain(forms).collect()
+    forms.into()
+}
+
+/// Each report of `recording`.
+#[must_use]
+pub fn reports(recording: &str, function: &str) -> Vec<Words> {
+    [views(recording, function), forms(recording, function)].concat()
 }
 
 /// Each export of `recording`, to standard output.
