@@ -228,6 +228,8 @@ fn two_recorders_share_a_process_by_perf_events_but_not_by_ptrace() {
         let status = recorder.wait().unwrap().code();
         assert!(matches!(status, Some(0 | 1)), "{status:?}");
         assert!(read(&std::fs::read(file).unwrap()).times_ns.len() > 20);
+        let percent = kit::sampled_percent(file);
+        assert!((70..=140).contains(&percent), "{percent} % of the time");
     }
     let mut first = record(&busy, &files[0], "4s");
     let mut first = first.arg("--ptrace").stderr(Stdio::null()).spawn().unwrap();

@@ -82,6 +82,13 @@ fn has_samples(file: &Path) -> bool {
     items.any(|item| matches!(item, Item::Block(block) if block.samples > 0))
 }
 
+/// There is a sample for each period of the processor time that the kernel counted.
+#[track_caller]
+fn assert_as_many_as_due(file: &Path) {
+    let percent = kit::sampled_percent(file);
+    assert!((70..=140).contains(&percent), "{percent} % of the time");
+}
+
 fn folded(file: &Path) -> String {
     text(
         &run(
@@ -120,8 +127,8 @@ fn threads_of_a_compressor() {
         .args(["--", "xz", "-T2", "--block-size=1MiB", "-k", "-c"])
         .arg(input);
     run(record.stdout(Stdio::null()), 0);
-    let read = read(&file);
-    assert!(read.samples > 20, "{}", read.samples);
+    assert!(read(&file).samples > 100, "{}", read(&file).samples);
+    assert_as_many_as_due(&file);
     assert_eq!(
         std::fs::metadata(&file).unwrap().permissions().mode() & 0o777,
         0o600
@@ -179,6 +186,7 @@ fn an_interpreter() {
     run(&mut record, 0);
     let read = read(&file);
     assert!(read.samples > 50, "{}", read.samples);
+    assert_as_many_as_due(&file);
     assert_eq!(read.end.unwrap().reason, EndReason::TargetEnded);
     let flame = folder.path().join("python.svg");
     let argument = format!("--flame={}", flame.display());
@@ -202,6 +210,7 @@ fn a_running_process_through_a_pipe() {
     std::fs::write(&file, &output.stdout).unwrap();
     let read = read(&file);
     assert!(read.samples > 20, "{}", read.samples);
+    assert_as_many_as_due(&file);
     assert_eq!(read.end.unwrap().reason, EndReason::Duration);
     assert!(
         text(&output.stderr).contains("Recorded "),

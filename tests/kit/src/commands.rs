@@ -1,5 +1,5 @@
-//! Every command that reads a recording. Input: the recording's path. Output: arguments of `uniprof`, one
-//! list for each command. Views and exports come from the program's own tables.
+//! Every command that reads a recording. Input: the recording's path. Output: arguments of `uniprof`, a list for each
+//! command. Views and exports come from the tables that the program itself has.
 
 use uniprof_report::export::FORMATS;
 use uniprof_report::views::{Output, VIEWS, View};
@@ -11,7 +11,7 @@ fn words(words: &[&str]) -> Words {
     words.iter().map(|&word| word.to_owned()).collect()
 }
 
-/// The flag of a view. A view of one function gets `function`; pictures and pages go to standard output.
+/// The flag of a view. One that is about a function gets `function`; pictures and pages go to standard output.
 #[must_use]
 pub fn view_flag(view: &View, function: &str) -> String {
     match view.output {
@@ -22,13 +22,20 @@ pub fn view_flag(view: &View, function: &str) -> String {
     }
 }
 
-/// Commands for each view of `recording`, and for the options that change how views are written.
+/// Each view of `recording`.
 #[must_use]
-pub fn reports(recording: &str, function: &str) -> Vec<Words> {
-    let views = VIEWS.iter().map(|view| view_flag(view, function));
-    let views = views.map(|flag| words(&["report", &flag, recording]));
+pub fn views(recording: &str, function: &str) -> Vec<Words> {
+    let flags = VIEWS.iter().map(|view| view_flag(view, function));
+    flags
+        .map(|flag| words(&["report", &flag, recording]))
+        .collect()
+}
+
+/// Views of `recording` with the options that change how they are written, or what they count.
+#[must_use]
+pub fn forms(recording: &str, function: &str) -> Vec<Words> {
     let annotated = format!("--annotate={function}");
-    let forms: [&[&str]; 10] = [
+    let forms: [&[&str]; 11] = [
         &[],
         &["--format", "markdown"],
         &["--format", "github"],
@@ -38,13 +45,20 @@ pub fn reports(recording: &str, function: &str) -> Vec<Words> {
         &["--tree", "--by-thread"],
         &["--tree", "--by-thread", "--width", "60"],
         &["--tree", "--reverse", "--state", "all"],
+        &["--tree", "--off-cpu"],
         &[&annotated, "--asm"],
     ];
     let forms = forms.map(|form| words(&[&["report"], form, &[recording]].concat()));
-    views.chain(forms).collect()
+    forms.into()
 }
 
-/// Commands for each export of `recording`, to standard output.
+/// Each report of `recording`.
+#[must_use]
+pub fn reports(recording: &str, function: &str) -> Vec<Words> {
+    [views(recording, function), forms(recording, function)].concat()
+}
+
+/// Each export of `recording`, to standard output.
 #[must_use]
 pub fn exports(recording: &str) -> Vec<Words> {
     let formats = FORMATS.iter().map(|format| format.name);
@@ -53,7 +67,7 @@ pub fn exports(recording: &str) -> Vec<Words> {
     plain.chain([by_thread]).collect()
 }
 
-/// Commands for each form of a comparison of two recordings. Pictures go to standard output.
+/// Each form of a comparison of two recordings; its pictures go to standard output.
 #[must_use]
 pub fn comparisons(before: &str, after: &str) -> Vec<Words> {
     let forms: [&[&str]; 8] = [
@@ -70,7 +84,7 @@ pub fn comparisons(before: &str, after: &str) -> Vec<Words> {
     forms.into()
 }
 
-/// Commands that describe `recording` without its profile.
+/// What is said of `recording` beside its profile.
 #[must_use]
 pub fn inspections(recording: &str) -> Vec<Words> {
     let forms: [&[&str]; 3] = [&["info"], &["info", "--width", "60"], &["dump"]];
@@ -79,7 +93,7 @@ pub fn inspections(recording: &str) -> Vec<Words> {
         .into()
 }
 
-/// Commands that write a recording made from `recording` to the new file `out`.
+/// Recordings that are made of `recording`, each as the new file `out`.
 #[must_use]
 pub fn copies(recording: &str, out: &str) -> Vec<Words> {
     let forms: [&[&str]; 3] = [&["recover"], &["bundle"], &["bundle", "--redact"]];
@@ -87,7 +101,7 @@ pub fn copies(recording: &str, out: &str) -> Vec<Words> {
     forms.into()
 }
 
-/// All of these commands.
+/// All of them.
 #[must_use]
 pub fn all(recording: &str, function: &str, out: &str) -> Vec<Words> {
     [

@@ -4,6 +4,7 @@
 //! is that command's.
 
 use clap::Parser;
+use kit::commands::{self, Words};
 use nix::sys::resource::{Resource, UsageWho, getrusage, setrlimit};
 use nix::sys::time::TimeVal;
 use std::io::{Error, Result};
@@ -45,35 +46,6 @@ struct Args {
     #[arg(long, hide = true, num_args = 1.., allow_hyphen_values = true)]
     measure: Option<Vec<String>>,
 }
-
-/// What a command on a recording may be: `{}` is the file, and `{out}` one that it writes.
-const COMMANDS: [&str; 25] = [
-    "info {}",
-    "dump {}",
-    "report {}",
-    "report --tree {}",
-    "report --by-thread {}",
-    "report --callers f1 {}",
-    "report --annotate f1 {}",
-    "report --flame=- {}",
-    "report --html=- {}",
-    "report --heatmap=- {}",
-    "report --chart=- {}",
-    "diff {} {}",
-    "diff --html=- {} {}",
-    "export -f pprof {}",
-    "export -f firefox {}",
-    "export -f perfetto {}",
-    "export -f speedscope {}",
-    "export -f folded {}",
-    "export -f perf-script {}",
-    "export -f uniprof-text {}",
-    "export -f json {}",
-    "export -f csv {}",
-    "recover {} -o {out}",
-    "bundle {} -o {out}",
-    "bundle --redact {} -o {out}",
-];
 
 /// No command may take longer: of elapsed and processor time the lower counts, as others use the machine.
 const MOST_TIME: Duration = Duration::from_secs(10);
@@ -170,22 +142,29 @@ fn take(args: &Args, seed: u64, number: u64, folder: &Path) -> Result<Vec<Taken>
     let file = folder.join("run.uprof");
     std::fs::write(&file, content.bytes())?;
     let mut all = Vec::new();
-    let commands: Vec<String> = match content {
-        Content::Text(format, _) => vec![format!("import -f {format} {{}} -o {{out}}")],
+    let out = folder.join("out").display().to_string();
+    let path = file.display().to_string();
+    let commands = match content {
+        Content::Text(format, _) => {
+            let words = ["import", "-f", format, &path, "-o", &out];
+            vec![words.map(str::to_owned).to_vec()]
+        }
         Content::Recording(_) => {
+            // A function that crafted recordings have.
+            let known = commands::all(&path, "f1", &out);
             let first = (number / KINDS.len() as u64) as usize * args.commands;
-            let turn = COMMANDS.iter().cycle().skip(first % COMMANDS.len());
-            let turn = turn.take(args.commands.min(COMMANDS.len()));
-            turn.map(|words| words.to_string()).collect()
+            let turn = known.iter().cycle().skip(first % known.len());
+            turn.take(args.commands.min(known.len())).cloned().collect()
         }
     };
     for words in commands {
-        let (status, time, memory_bytes) = started(&args.program, &words, &file, folder)?;
+        let (status, time, memory_bytes) = started(&args.program, &words)?;
+        let _ = std::fs::remove_file(&out);
         let taken = Taken {
             file: number,
             kind,
             file_bytes: content.bytes().len(),
-            words,
+            words: words.join(" "),
             status,
             time,
             memory_bytes,
@@ -200,25 +179,13 @@ fn take(args: &Args, seed: u64, number: u64, folder: &Path) -> Result<Vec<Taken>
 }
 
 /// Status, time and memory of one command.
-fn started(
-    program: &Path,
-    words: &str,
-    file: &Path,
-    folder: &Path,
-) -> Result<(i32, Duration, u64)> {
-    let out = folder.join("out");
-    let (file, shown) = (file.display().to_string(), out.display().to_string());
+fn started(program: &Path, words: &Words) -> Result<(i32, Duration, u64)> {
     let output = Command::new(std::env::current_exe()?)
         .arg("--measure")
         .arg(program)
-        .args(
-            words
-                .split(' ')
-                .map(|word| word.replace("{}", &file).replace("{out}", &shown)),
-        )
+        .args(words)
         .stderr(Stdio::inherit())
         .output()?;
-    let _ = std::fs::remove_file(out);
     let text = String::from_utf8_lossy(&output.stdout);
     let mut numbers = text.split_whitespace().map(str::parse::<u64>);
     let mut number = || numbers.next().and_then(|number| number.ok());
@@ -227,7 +194,7 @@ fn started(
             Ok((status as i32, Duration::from_nanos(ns), bytes))
         }
         _ => Err(Error::other(format!(
-            "{words}: it could not be started: {text}"
+            "{words:?}: it could not be started: {text}"
         ))),
     }
 }
