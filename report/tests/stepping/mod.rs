@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use uniprof_report::images::{Image, SymbolTable};
-use uniprof_report::unwind::{Module, RuleTable};
+use uniprof_report::unwind::{Module, UnwindRules};
 use uprof::Registers;
 
 /// Puts us and the child `id` on one processor, where neither waits for the other's to wake up.
@@ -46,7 +46,7 @@ pub trait Machine {
 #[derive(Clone)]
 pub struct Known {
     pub image: Arc<Image>,
-    pub rules: Arc<RuleTable>,
+    pub rules: Arc<UnwindRules>,
     pub symbols: Arc<SymbolTable>,
 }
 
@@ -62,7 +62,7 @@ impl Images {
             let known = self.0.entry(path.clone()).or_insert_with(|| {
                 let image = Arc::new(Image::open(Path::new(&path)).ok()?);
                 Some(Known {
-                    rules: Arc::new(RuleTable::compile(&image, None)),
+                    rules: Arc::new(UnwindRules::of(&image, None)),
                     symbols: Arc::new(SymbolTable::from_image(&image)),
                     image,
                 })
