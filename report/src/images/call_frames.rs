@@ -7,9 +7,8 @@ use gimli::{
     LittleEndian, UnwindOffset, UnwindSection, Vendor,
 };
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::ops::Range;
-use uprof::Arch;
+use uprof::{Arch, WordMap};
 
 pub(crate) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 
@@ -51,7 +50,7 @@ pub(crate) struct Function {
 }
 
 /// CIEs by their offset; `None` for a damaged one.
-pub(crate) type Cies<'a> = HashMap<usize, Option<CommonInformationEntry<Bytes<'a>>>>;
+pub(crate) type Cies<'a> = WordMap<usize, Option<CommonInformationEntry<Bytes<'a>>>>;
 
 /// Reads the CIE at `offset` of `section`, or finds it among those read before.
 pub(crate) fn common_entry<'a, S>(
@@ -207,7 +206,7 @@ fn list<'a, S>(
 ) where
     S: UnwindSection<Bytes<'a>>,
 {
-    let mut cies = Cies::new();
+    let mut cies = Cies::default();
     let mut entries = section.entries(bases);
     while functions.len() < FUNCTIONS_MAX {
         let partial = match entries.next() {

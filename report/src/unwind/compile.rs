@@ -63,8 +63,8 @@ impl<'a> Compiler<'a> {
         Compiler {
             image,
             frames,
-            eh_cies: Cies::new(),
-            debug_cies: Cies::new(),
+            eh_cies: Cies::default(),
+            debug_cies: Cies::default(),
             broken: 0,
         }
     }

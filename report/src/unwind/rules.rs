@@ -15,7 +15,7 @@ pub enum UnwindRules {
     /// All rows, as a recording or a kernel's ORC has them.
     Table(RuleTable),
     /// Functions that are compiled when first needed.
-    Functions(FunctionRules),
+    Functions(Box<FunctionRules>),
 }
 
 impl Default for UnwindRules {
@@ -49,7 +49,7 @@ impl UnwindRules {
         }
         FunctionRules::of(image, debug).map_or_else(
             || RuleTable::compile(image, debug.map(|debug| &**debug)).into(),
-            UnwindRules::Functions,
+            |functions| UnwindRules::Functions(Box::new(functions)),
         )
     }
 
