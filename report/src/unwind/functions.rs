@@ -35,8 +35,8 @@ pub struct FunctionRules {
 }
 
 impl FunctionRules {
-    /// The functions of `image`, with `debug` as for [`RuleTable::compile`]; `None` if offsets in its sections have more
-    /// than 31 bits.
+    /// The functions of `image`, with `debug` as for [`RuleTable::compile`]; `None` if offsets in its sections have
+    /// more than 31 bits.
     pub(super) fn of(image: &Arc<Image>, debug: Option<&Arc<Image>>) -> Option<FunctionRules> {
         let sections = FrameSections::of(image, debug.map(|debug| &**debug));
         let frames = sections.frames(image, debug.map(|debug| &**debug));
