@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Reports on a compiler at work, which has deep and varied stacks, beside `perf report` and `perf script`.
 
-    benches/compiler.py [SAMPLES]           1,000,000 take some minutes
+    benches/compiler.py [SAMPLES]           1,000,000 take some minutes; there are at least 200,000
 
 Needs perf, clang++ and `cargo build --release --locked`. perf and uniprof each record clang++ as it
 compiles the same made-up C++, by frame pointers and as often as the kernel's clock can. Times are

@@ -31,6 +31,7 @@ use object::{LittleEndian, Object, ObjectSection};
 use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use uprof::Arch;
@@ -338,6 +339,14 @@ impl Image {
             return None;
         }
         packed.decompress().ok()
+    }
+
+    /// Where the file has the bytes of the section called `name`, compressed or not.
+    pub(crate) fn section_in_file(&self, name: &str) -> Option<Range<usize>> {
+        let elf = self.elf()?;
+        let (start, length_bytes) = elf.section_by_name(name)?.file_range()?;
+        let end = start.checked_add(length_bytes)?;
+        Some(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
     }
 
     /// The address and the length (bytes) of the section called `name`, as loaded.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use stops::oracle::Oracle;
 use uniprof_report::images::Image;
 use uniprof_report::recording::Recording;
-use uniprof_report::unwind::{Cache, Module, Options, RuleTable, Stack, Unwinder};
+use uniprof_report::unwind::{Cache, Module, Options, Stack, UnwindRules, Unwinder};
 use uprof::{Arch, Frame, Row, Stop};
 
 /// Why framehop's frames may differ; `None` if the difference is not explained.
@@ -45,6 +45,7 @@ fn modules(recording: &Recording, row: &Row<'_>, images: &Path) -> Vec<Module> {
         let Some(image) = images.find(is_it) else {
             continue;
         };
+        let image = Arc::new(image);
         let Some(bias) = image
             .segments()
             .bias_of_mapping(region.start, region.file_offset)
@@ -55,8 +56,8 @@ fn modules(recording: &Recording, row: &Row<'_>, images: &Path) -> Vec<Module> {
             start: region.start,
             end: region.end,
             bias,
-            rules: Arc::new(RuleTable::compile(&image, None)),
-            image: Some(Arc::new(image)),
+            rules: Arc::new(UnwindRules::of(&image, None)),
+            image: Some(image),
         });
     }
     modules

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uniprof_report::images::{Image, ImageAddress, LineStore, Lines, SymbolTable};
-use uniprof_report::unwind::{Cache, Module, Options, RuleTable, Stack, Unwinder};
+use uniprof_report::unwind::{Cache, Module, Options, RuleTable, Stack, UnwindRules, Unwinder};
 use uprof::{Arch, Registers};
 
 /// The longest time for one damaged image; undamaged ones take milliseconds.
@@ -43,7 +43,7 @@ fn read_all(bytes: Vec<u8>, random: &mut Rng) {
     };
     let image = Arc::new(image);
     let table = SymbolTable::from_image(&image);
-    let rules = Arc::new(RuleTable::compile(&image, None));
+    let rules = Arc::new(UnwindRules::of(&image, None));
     let store = LineStore::default();
     let lines = Lines::new(&store, &image, None, false);
     let code: Vec<_> = image
@@ -65,7 +65,7 @@ fn read_all(bytes: Vec<u8>, random: &mut Rng) {
 }
 
 /// Unwinds a stack full of addresses of the image.
-fn unwind(image: &Arc<Image>, rules: &Arc<RuleTable>, start: u64, pc: u64, stack: &mut [u8]) {
+fn unwind(image: &Arc<Image>, rules: &Arc<UnwindRules>, start: u64, pc: u64, stack: &mut [u8]) {
     const BASE: u64 = 0x7fff_0000_0000;
     for (index, word) in stack.chunks_exact_mut(8).enumerate() {
         let value = match index % 3 {

@@ -14,7 +14,7 @@ use stops::driver::run;
 use stops::machine::stop;
 use stops::{Dump, Stopped};
 use uniprof_report::images::{Image, ImageAddress, SymbolTable};
-use uniprof_report::unwind::{Cache, Module, RuleTable, Unwinder};
+use uniprof_report::unwind::{Cache, Module, RuleTable, UnwindRules, Unwinder};
 use uprof::Arch;
 
 const AGREE_MIN: f64 = 0.995;
@@ -58,7 +58,7 @@ fn build(folder: &Path, extra: &str) -> PathBuf {
 fn unwinder(image: &Path) -> Unwinder {
     let image = Arc::new(Image::open(image).unwrap());
     let arch = image.arch();
-    let rules = Arc::new(RuleTable::compile(&image, None));
+    let rules = Arc::new(UnwindRules::of(&image, None));
     let code = image.segments().iter().filter(|segment| segment.executable);
     let modules = code.map(|segment| Module {
         start: segment.address.0,

@@ -105,7 +105,7 @@ pub fn embedded() -> Vec<Vec<u8>> {
         segments: image.segments().clone(),
         symbols: SymbolTable::default(),
         lines,
-        rules: Arc::new(RuleTable::compile(&image, None)),
+        rules: Arc::new(RuleTable::compile(&image, None).into()),
         image: None,
     };
     let (mut payload, mut input) = (Vec::new(), Vec::new());

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use uniprof_record::slot::Slot;
 use uniprof_record::walk;
 use uniprof_report::images::Image;
-use uniprof_report::unwind::{Cache, Module, Options, RuleTable, Stack, Unwinder};
+use uniprof_report::unwind::{Cache, Module, Options, Stack, UnwindRules, Unwinder};
 use uprof::{Arch, RawStack, Registers, State, Task};
 
 /// Where the stack's bytes are from.
@@ -104,7 +104,7 @@ fn unwinders() -> &'static [Unwinder; 2] {
                 start: IMAGE,
                 end: IMAGE + 0x4000,
                 bias: IMAGE,
-                rules: Arc::new(RuleTable::compile(&image, None)),
+                rules: Arc::new(UnwindRules::of(&image, None)),
                 image: Some(image),
             };
             Unwinder::new(arch, vec![module])

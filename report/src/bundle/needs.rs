@@ -228,7 +228,13 @@ fn image(
         segments: segments.clone(),
         symbols: SymbolTable::from_symbols(symbols),
         lines,
-        rules: Arc::new(rules.only_at(&addresses).with_returns(returns)),
+        rules: Arc::new(
+            rules
+                .table()
+                .only_at(&addresses)
+                .with_returns(returns)
+                .into(),
+        ),
         image: None,
     })
 }

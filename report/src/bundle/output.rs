@@ -105,7 +105,7 @@ pub(super) fn write_image<W: Write>(
         path: image.identity.path.clone(),
         symbols: image.symbols.len(),
         lines: image.lines.len(),
-        rules: image.rules.ranges(),
+        rules: image.rules.table().ranges(),
         size_bytes: bytes.len(),
     })
 }

@@ -7,8 +7,8 @@ use gimli::{
     LittleEndian, UnwindOffset, UnwindSection, Vendor,
 };
 use std::borrow::Cow;
-use std::collections::HashMap;
-use uprof::Arch;
+use std::ops::Range;
+use uprof::{Arch, WordMap};
 
 pub(crate) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 
@@ -37,7 +37,7 @@ pub struct Skipped {
 pub(crate) struct Frames<'a> {
     pub(crate) eh_frame: EhFrame<Bytes<'a>>,
     pub(crate) debug_frame: DebugFrame<Bytes<'a>>,
-    pub(crate) bases: BaseAddresses,
+    pub(crate) bases: &'a BaseAddresses,
 }
 
 /// A function that the image describes.
@@ -50,7 +50,7 @@ pub(crate) struct Function {
 }
 
 /// CIEs by their offset; `None` for a damaged one.
-pub(crate) type Cies<'a> = HashMap<usize, Option<CommonInformationEntry<Bytes<'a>>>>;
+pub(crate) type Cies<'a> = WordMap<usize, Option<CommonInformationEntry<Bytes<'a>>>>;
 
 /// Reads the CIE at `offset` of `section`, or finds it among those read before.
 pub(crate) fn common_entry<'a, S>(
@@ -72,61 +72,94 @@ where
 /// The ranges of the functions with unwind rules in `image`, ascending. A stripped image has these though it has lost
 /// their names.
 pub(crate) fn function_ranges(image: &Image) -> Vec<(u64, u64)> {
-    let functions = |frames: &Frames<'_>| frames.functions(image, &mut Skipped::default());
-    let functions = with_frames(image, None, functions);
+    let sections = FrameSections::of(image, None);
+    let functions = sections
+        .frames(image, None)
+        .functions(image, &mut Skipped::default());
     let ranges = functions
         .iter()
         .map(|function| (function.start, function.end));
     ranges.collect()
 }
 
-/// Passes the two sections of `image` to `use_frames`.
-pub(crate) fn with_frames<T>(
-    image: &Image,
-    debug: Option<&Image>,
-    use_frames: impl FnOnce(&Frames<'_>) -> T,
-) -> T {
-    let section = |name| image.section(name).unwrap_or(Cow::Borrowed(&[]));
-    let eh_frame = section(".eh_frame");
-    let debug_frame = match image.section(".debug_frame") {
-        Some(own) => own,
-        None => debug
-            .and_then(|debug| debug.section(".debug_frame"))
-            .unwrap_or_default(),
-    };
-    let address = |name| {
-        image
-            .section_range(name)
-            .map_or(0, |(address, _)| address.0)
-    };
-    let mut frames = Frames {
-        eh_frame: EhFrame::new(&eh_frame, LittleEndian),
-        debug_frame: DebugFrame::new(&debug_frame, LittleEndian),
-        bases: BaseAddresses::default()
-            .set_eh_frame(address(".eh_frame"))
-            .set_text(address(".text"))
-            .set_got(address(".got")),
-    };
-    frames.debug_frame.set_address_size(8);
-    if image.arch() == Arch::Aarch64 {
-        frames.eh_frame.set_vendor(Vendor::AArch64);
-        frames.debug_frame.set_vendor(Vendor::AArch64);
+/// The bytes of a section.
+#[derive(Debug)]
+enum SectionBytes {
+    /// A range of the image's file.
+    InImage(Range<usize>),
+    /// A range of the file that has its debug information.
+    InDebug(Range<usize>),
+    /// The section is compressed in its file.
+    Unpacked(Vec<u8>),
+}
+
+/// Where the two sections of one image are, so that they can be read again without a search.
+#[derive(Debug)]
+pub(crate) struct FrameSections {
+    eh_frame: SectionBytes,
+    debug_frame: SectionBytes,
+    bases: BaseAddresses,
+    arch: Arch,
+}
+
+impl FrameSections {
+    /// The sections of `image`; `debug` is the debug file split off it, if there is one, whose .debug_frame counts as
+    /// the image's own.
+    pub(crate) fn of(image: &Image, debug: Option<&Image>) -> FrameSections {
+        let bytes = |image: &Image, name, in_file: fn(Range<usize>) -> SectionBytes| {
+            Some(match (image.section(name)?, image.section_in_file(name)) {
+                (Cow::Borrowed(_), Some(range)) => in_file(range),
+                (section, _) => SectionBytes::Unpacked(section.into_owned()),
+            })
+        };
+        let of_debug = || bytes(debug?, ".debug_frame", SectionBytes::InDebug);
+        let nothing = SectionBytes::InImage(0..0);
+        let own = |name| bytes(image, name, SectionBytes::InImage);
+        let address = |name| {
+            image
+                .section_range(name)
+                .map_or(0, |(address, _)| address.0)
+        };
+        FrameSections {
+            eh_frame: own(".eh_frame").unwrap_or(SectionBytes::InImage(0..0)),
+            debug_frame: own(".debug_frame").or_else(of_debug).unwrap_or(nothing),
+            bases: BaseAddresses::default()
+                .set_eh_frame(address(".eh_frame"))
+                .set_text(address(".text"))
+                .set_got(address(".got")),
+            arch: image.arch(),
+        }
     }
-    use_frames(&frames)
+
+    /// Their contents, from the files that [`FrameSections::of`] had.
+    pub(crate) fn frames<'a>(&'a self, image: &'a Image, debug: Option<&'a Image>) -> Frames<'a> {
+        let bytes = |section: &'a SectionBytes| match section {
+            SectionBytes::InImage(range) => image.bytes().get(range.clone()).unwrap_or_default(),
+            SectionBytes::InDebug(range) => debug
+                .and_then(|debug| debug.bytes().get(range.clone()))
+                .unwrap_or_default(),
+            SectionBytes::Unpacked(bytes) => bytes,
+        };
+        let mut frames = Frames {
+            eh_frame: EhFrame::new(bytes(&self.eh_frame), LittleEndian),
+            debug_frame: DebugFrame::new(bytes(&self.debug_frame), LittleEndian),
+            bases: &self.bases,
+        };
+        frames.debug_frame.set_address_size(8);
+        if self.arch == Arch::Aarch64 {
+            frames.eh_frame.set_vendor(Vendor::AArch64);
+            frames.debug_frame.set_vendor(Vendor::AArch64);
+        }
+        frames
+    }
 }
 
 impl Frames<'_> {
     /// The functions that they describe, ascending and without overlap.
     pub(crate) fn functions(&self, image: &Image, skipped: &mut Skipped) -> Vec<Function> {
         let mut functions = Vec::new();
-        list(&self.eh_frame, &self.bases, false, &mut functions, skipped);
-        list(
-            &self.debug_frame,
-            &self.bases,
-            true,
-            &mut functions,
-            skipped,
-        );
+        list(&self.eh_frame, self.bases, false, &mut functions, skipped);
+        list(&self.debug_frame, self.bases, true, &mut functions, skipped);
         functions.retain(|function| {
             let is_inside = image.segments().is_code(ImageAddress(function.start));
             skipped.outside += u32::from(!is_inside);
@@ -173,7 +206,7 @@ fn list<'a, S>(
 ) where
     S: UnwindSection<Bytes<'a>>,
 {
-    let mut cies = Cies::new();
+    let mut cies = Cies::default();
     let mut entries = section.entries(bases);
     while functions.len() < FUNCTIONS_MAX {
         let partial = match entries.next() {

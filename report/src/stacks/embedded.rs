@@ -8,7 +8,7 @@ pub use lines::LineTable;
 use crate::images::symbols::SymbolTable;
 use crate::images::{Image, ImageError, Segments};
 use crate::recording::{PlacedPart, Recording};
-use crate::unwind::RuleTable;
+use crate::unwind::{RuleTable, UnwindRules};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use uprof::Fault;
@@ -26,7 +26,7 @@ pub struct Embedded {
     /// Lines and inlined functions.
     pub lines: LineTable,
     /// Unwind rules; empty if not recorded.
-    pub rules: Arc<RuleTable>,
+    pub rules: Arc<UnwindRules>,
     /// The whole image, if it wasn't a file that could be found later.
     pub image: Option<Arc<Image>>,
 }
@@ -97,7 +97,7 @@ impl Embedded {
                 self.segments = Segments(all);
             }
             Section::Lines(lines) => self.lines.add(lines)?,
-            Section::Rules(rules) => self.rules = Arc::new(RuleTable::stored(rules)?),
+            Section::Rules(rules) => self.rules = Arc::new(RuleTable::stored(rules)?.into()),
             Section::File(bytes) => {
                 let image = Image::from_bytes(&self.identity.path, bytes.to_vec())?;
                 self.image = Some(Arc::new(image));
@@ -112,7 +112,7 @@ impl Embedded {
         let mut parts = Vec::new();
         part.set_segments(self.segments.iter().map(|segment| (*segment).into()));
         self.lines.store(&mut part);
-        self.rules.store(&mut part);
+        self.rules.table().store(&mut part);
         for (start, end, name) in self.symbols.iter() {
             let symbol = uprof::image::Symbol {
                 address: start.0,

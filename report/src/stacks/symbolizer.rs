@@ -10,7 +10,7 @@ use crate::recording::Recording;
 use crate::recording::spaces::{At, Module, Place};
 use crate::stacks::embedded::Embedded;
 use crate::stacks::runtimes;
-use crate::unwind::RuleTable;
+use crate::unwind::UnwindRules;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
@@ -56,7 +56,7 @@ struct ModuleSymbols<'a> {
     found: OnceLock<ImageFound>,
     table: OnceLock<SymbolTable>,
     lines: OnceLock<Option<Lines<'a>>>,
-    rules: OnceLock<Arc<RuleTable>>,
+    rules: OnceLock<Arc<UnwindRules>>,
     /// The embedded tables.
     embedded: Vec<Embedded>,
     /// Set if a place had no name.
@@ -307,12 +307,12 @@ impl<'a> Symbolizer<'a> {
     }
 
     /// The segments of a module and its unwind rules: those of its image, else the embedded ones.
-    pub(crate) fn unwinding(&self, module: u32) -> Option<(&Segments, Arc<RuleTable>)> {
+    pub(crate) fn unwinding(&self, module: u32) -> Option<(&Segments, Arc<UnwindRules>)> {
         let symbols = self.modules.get(module as usize)?;
         let found = self.found(module);
         if let Some(image) = &found.image {
             let compile = || {
-                let rules = RuleTable::compile(image, found.debug.as_deref());
+                let rules = UnwindRules::of(image, found.debug.as_ref());
                 let files = [Some(image), found.debug.as_ref()];
                 files.into_iter().flatten().for_each(|file| file.release());
                 Arc::new(rules)

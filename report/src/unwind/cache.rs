@@ -17,9 +17,18 @@ pub(super) enum Action {
     /// The frame is the outermost, at the first byte of its function.
     Outermost,
     /// Apply the rule `rule` of module `module` in full.
-    Full { module: u32, rule: u32 },
+    Full { module: u32, rule: RuleId },
     /// The common case.
     Plain(Plain),
+}
+
+/// A rule of a module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RuleId {
+    /// The number of its table.
+    pub(super) part: u32,
+    /// Its number there.
+    pub(super) number: u32,
 }
 
 /// A rule that fits in a cache entry: the CFA is a register plus a number, and saved registers are near it.
@@ -57,19 +66,28 @@ impl Slot {
     }
 }
 
+/// For whom a cache has entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Owner {
+    /// The number of the unwinder; 0 for none.
+    pub(super) unwinder: u64,
+    /// The registers that its steps restore, as a bit set.
+    pub(super) needed: u64,
+}
+
 /// Rules by pc, for one thread.
 #[derive(Clone, Debug)]
 pub struct Cache {
     keys: Box<[(u64, Action); ENTRIES]>,
-    /// The unwinder of the entries.
-    owner: u64,
+    /// Of the entries.
+    owner: Owner,
 }
 
 impl Default for Cache {
     fn default() -> Self {
         Cache {
             keys: Box::new([(EMPTY, Action::NoRule); ENTRIES]),
-            owner: 0,
+            owner: Owner::default(),
         }
     }
 }
@@ -83,8 +101,8 @@ impl Cache {
         Cache::default()
     }
 
-    /// Clears the cache if another unwinder than `owner` used it last.
-    pub(super) fn serve(&mut self, owner: u64) {
+    /// Clears the cache if another than `owner` used it last.
+    pub(super) fn serve(&mut self, owner: Owner) {
         if self.owner != owner {
             self.keys.fill((EMPTY, Action::NoRule));
             self.owner = owner;
@@ -118,8 +136,10 @@ mod tests {
     #[test]
     fn an_entry_is_found_again_until_another_unwinder_comes() {
         let mut cache = Cache::new();
-        let full = Action::Full { module: 1, rule: 2 };
-        cache.serve(1);
+        let rule = RuleId { part: 0, number: 2 };
+        let full = Action::Full { module: 1, rule };
+        let owner = |unwinder, needed| Owner { unwinder, needed };
+        cache.serve(owner(1, 7));
         assert_eq!(cache.action(0x1000, FrameKind::Return, || full), full);
         assert_eq!(
             cache.action(0x1000, FrameKind::Return, || panic!("asked again")),
@@ -127,11 +147,13 @@ mod tests {
         );
         let other = cache.action(0x1000, FrameKind::Exact, || Action::NoRule);
         assert_eq!(other, Action::NoRule);
-        cache.serve(2);
-        assert_eq!(
-            cache.action(0x1000, FrameKind::Return, || Action::NoRule),
-            Action::NoRule
-        );
+        for other in [owner(2, 7), owner(2, 15)] {
+            cache.serve(other);
+            let found = cache.action(0x1000, FrameKind::Return, || Action::NoRule);
+            assert_eq!(found, Action::NoRule);
+            cache.serve(owner(2, 0));
+            cache.action(0x1000, FrameKind::Return, || full);
+        }
     }
 
     #[test]

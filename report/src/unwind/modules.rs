@@ -1,6 +1,6 @@
 //! The images in the guest's address space. Input: an address. Output: a module and the address in its image.
 
-use super::table::RuleTable;
+use super::rules::UnwindRules;
 use crate::images::{Image, ImageAddress};
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub struct Module {
     /// What to add (wrapping) to an address of the image for a guest address.
     pub bias: u64,
     /// Its unwind rules.
-    pub rules: Arc<RuleTable>,
+    pub rules: Arc<UnwindRules>,
     /// Its bytes, for scanning; without them a scan uses only the rules.
     pub image: Option<Arc<Image>>,
 }
@@ -91,11 +91,6 @@ impl Modules {
     pub(super) fn get(&self, number: u32) -> Option<&Module> {
         let piece = self.0.get((number >> PLACE_BITS) as usize)?;
         piece.get((number & ((1 << PLACE_BITS) - 1)) as usize)
-    }
-
-    /// All modules, in order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Module> {
-        self.0.iter().flat_map(|piece| &**piece)
     }
 
     /// How many pieces there are.
@@ -176,7 +171,7 @@ mod tests {
                     "{address:#x}"
                 );
             }
-            let all: Vec<&Module> = modules.iter().collect();
+            let all: Vec<&Module> = modules.0.iter().flat_map(|piece| &**piece).collect();
             assert!(all.is_sorted_by(|one, next| one.start < one.end && one.end <= next.start));
             assert!(
                 modules

@@ -4,7 +4,7 @@
 use super::aarch64::Aarch64;
 use super::cpu::Cpu;
 use super::modules::{Module, Modules};
-use super::table::RuleTable;
+use super::rules::UnwindRules;
 use super::x86_64::X86_64;
 use crate::images::{Image, ImageAddress};
 use uprof::Arch;
@@ -60,17 +60,12 @@ pub(super) fn landing<C: Cpu>(modules: &Modules, address: u64) -> Landing {
 }
 
 /// Whether call frame information begins at `at`, and is of ordinary code: what has any before it did not call.
-fn begins_alone(rules: &RuleTable, at: ImageAddress) -> bool {
-    let rule = |at| {
-        rules
-            .find(at)
-            .and_then(|number| rules.set.rule(number))
-            .map(|rule| rule.is_trap)
-    };
+fn begins_alone(rules: &UnwindRules, at: ImageAddress) -> bool {
+    let rule = |at| Some(rules.find(at)?.rule()?.is_trap);
     rule(at) == Some(false) && rule(ImageAddress(at.0.wrapping_sub(1))).is_none()
 }
 
-fn landing_in<C: Cpu>(image: &Image, rules: &RuleTable, at: ImageAddress) -> Landing {
+fn landing_in<C: Cpu>(image: &Image, rules: &UnwindRules, at: ImageAddress) -> Landing {
     let before = ImageAddress(at.0.wrapping_sub(1));
     let is_code = image.segments().is_code(before) || image.segments().is_code(at);
     let starts = || {
@@ -88,7 +83,7 @@ fn landing_in<C: Cpu>(image: &Image, rules: &RuleTable, at: ImageAddress) -> Lan
 /// Which of `addresses` are return addresses or, by `may_be_interrupted`, interrupted code, if `image` has the code.
 pub(crate) fn returns(
     image: &Image,
-    rules: &RuleTable,
+    rules: &UnwindRules,
     addresses: impl Iterator<Item = ImageAddress>,
     may_be_interrupted: impl Fn(ImageAddress) -> bool,
 ) -> Option<Vec<u64>> {
@@ -126,11 +121,14 @@ pub(super) fn call_at<C: Cpu>(image: &Image, at: ImageAddress) -> Option<Call> {
 }
 
 /// Whether call frame information says that this is a signal's frame, or has no caller.
-fn is_first<C: Cpu>(rules: &RuleTable, at: ImageAddress) -> bool {
-    let rule = rules.find(at).and_then(|number| rules.set.rule(number));
-    rule.is_some_and(|rule| {
-        let lost = |save: &Save| save.register == rule.return_register && save.place == Place::Lost;
-        rule.is_trap || rules.set.saves(rule).iter().any(lost)
+fn is_first<C: Cpu>(rules: &UnwindRules, at: ImageAddress) -> bool {
+    let found = rules.find(at);
+    found.is_some_and(|found| {
+        found.rule().is_some_and(|rule| {
+            let lost =
+                |save: &Save| save.register == rule.return_register && save.place == Place::Lost;
+            rule.is_trap || found.set.saves(rule).iter().any(lost)
+        })
     })
 }
 
@@ -150,7 +148,7 @@ fn code_at(image: &Image, at: ImageAddress) -> &[u8] {
 pub(super) fn may_be_scanned<C: Cpu>(module: &Module, before: u64) -> bool {
     let stated = module.image_address(before);
     let Some(image) = &module.image else {
-        return module.rules.find(stated).is_some();
+        return module.rules.covers(stated);
     };
     let after = ImageAddress(stated.0.wrapping_add(1));
     image.segments().is_code(stated) && follows_call::<C>(image, after)
@@ -159,6 +157,7 @@ pub(super) fn may_be_scanned<C: Cpu>(module: &Module, before: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::unwind::RuleTable;
     use crate::unwind::{Cache, Options, Stack, Unwinder};
     use std::sync::Arc;
     use uprof::cpu::x86_64;
@@ -170,7 +169,7 @@ mod tests {
             start: 0x1000,
             end: 0x2000,
             bias: 0,
-            rules: Arc::new(RuleTable::default().with_returns(Some(vec![0x1810]))),
+            rules: Arc::new(RuleTable::default().with_returns(Some(vec![0x1810])).into()),
             image: None,
         };
         Unwinder::new(Arch::X86_64, vec![module]).with_all_code(has_all_code)
@@ -237,7 +236,7 @@ mod tests {
     fn behind_each_call_of_a_real_image_is_a_return_address() {
         use iced_x86::{Decoder, DecoderOptions, Mnemonic};
         let image = Image::open(&std::env::current_exe().unwrap()).unwrap();
-        let rules = RuleTable::default();
+        let rules = UnwindRules::default();
         let (start, length_bytes) = image.section_range(".text").unwrap();
         let code = image.bytes_at(start, length_bytes.min(1 << 20)).unwrap();
         let (mut calls, mut others, mut mistaken) = (0, 0, 0);

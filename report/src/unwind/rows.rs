@@ -11,7 +11,7 @@ use uprof::image::{Cfa, Place, REGISTERS_MAX, RuleSet, Save};
 use uprof::{Arch, WordMap};
 
 /// Most rows of one image; others are left out. librustc_driver has less than a million.
-const ROWS_MAX: usize = 32_000_000;
+pub(super) const ROWS_MAX: usize = 32_000_000;
 /// Most registers to restore, on any architecture; each row repeats all of them.
 const SAVES_MAX: usize = 64;
 
@@ -178,6 +178,11 @@ impl Rows {
             self.push(*start, rule.unwrap_or(NO_RULE));
         }
         self.push(stubs.end, NO_RULE);
+    }
+
+    /// Rows so far.
+    pub(super) fn len(&self) -> usize {
+        self.table.starts.len()
     }
 
     pub(super) fn finish(mut self, skipped: Skipped) -> RuleTable {

@@ -8,9 +8,8 @@ use super::memory::Memory;
 use super::modules::Modules;
 use super::registers::Registers;
 use super::returns::may_be_scanned;
-use super::table::RuleTable;
 use crate::work;
-use uprof::image::{Cfa, Place, Save};
+use uprof::image::{Cfa, Place, RuleSet, Save};
 use uprof::{Found, FrameKind, Stop};
 
 /// Words of the stack that a scan reads.
@@ -38,13 +37,13 @@ pub(super) enum StepError {
 
 /// The rule `number` in a short form, if it has one. Registers that no rule needs (`needed` is
 /// a bit set) may be left as they are.
-pub(super) fn plain<C: Cpu>(table: &RuleTable, number: u32, needed: u64) -> Option<Action> {
-    let rule = table.set.rule(number)?;
+pub(super) fn plain<C: Cpu>(set: &RuleSet, number: u32, needed: u64) -> Option<Action> {
+    let rule = set.rule(number)?;
     let lost = Save {
         register: rule.return_register,
         place: Place::Lost,
     };
-    if table.set.saves(rule).contains(&lost) {
+    if set.saves(rule).contains(&lost) {
         return Some(Action::Root);
     }
     let Cfa::Register {
@@ -64,7 +63,7 @@ pub(super) fn plain<C: Cpu>(table: &RuleTable, number: u32, needed: u64) -> Opti
         others: [(0, Slot::KEPT); OTHERS_MAX],
     };
     let mut others = short.others.iter_mut();
-    for save in table.set.saves(rule) {
+    for save in set.saves(rule) {
         let is_special =
             [C::RETURN_ADDRESS, C::FRAME_POINTER, C::STACK_POINTER].contains(&save.register);
         if !is_special && needed >> save.register & 1 == 0 {
@@ -98,28 +97,27 @@ pub(super) fn is_given_back(at: u64, cfa: u64, floor: u64) -> bool {
 
 /// Applies the rule `number` in full. `floor` is a lower bound of the stack pointer.
 pub(super) fn full<C: Cpu>(
-    table: &RuleTable,
+    set: &RuleSet,
     number: u32,
     registers: &mut Registers,
     memory: &(impl Memory + ?Sized),
     floor: u64,
 ) -> Result<Step, StepError> {
-    let rule = table.set.rule(number).ok_or(StepError::BadRule)?;
+    let rule = set.rule(number).ok_or(StepError::BadRule)?;
     let cfa = match rule.cfa {
         Cfa::Register {
             register,
             offset_bytes,
         } => registers.get(register).map(|base| add(base, offset_bytes)),
-        Cfa::Expression(offset) => evaluate(table.set.expression(offset), None, registers, memory),
+        Cfa::Expression(offset) => evaluate(set.expression(offset), None, registers, memory),
     };
     let cfa = cfa.ok_or(StepError::BadRule)?;
     let mut caller = *registers;
     caller.set(C::STACK_POINTER, cfa);
     let mut return_address_saved = false;
-    work::take(table.set.saves(rule).len() as u64);
-    for save in table.set.saves(rule) {
-        let expression =
-            |offset| evaluate(table.set.expression(offset), Some(cfa), registers, memory);
+    work::take(set.saves(rule).len() as u64);
+    for save in set.saves(rule) {
+        let expression = |offset| evaluate(set.expression(offset), Some(cfa), registers, memory);
         let saved_at = match save.place {
             Place::AtCfa(offset) => Some(add(cfa, offset)),
             Place::AtExpression(offset) => expression(offset),
@@ -165,20 +163,20 @@ pub(super) fn full<C: Cpu>(
 
 /// The place of the return address by the rule `number`.
 pub(super) fn return_slot<C: Cpu>(
-    table: &RuleTable,
+    set: &RuleSet,
     number: u32,
     registers: &Registers,
     memory: &(impl Memory + ?Sized),
 ) -> Option<u64> {
-    let rule = table.set.rule(number)?;
+    let rule = set.rule(number)?;
     let cfa = match rule.cfa {
         Cfa::Register {
             register,
             offset_bytes,
         } => add(registers.get(register)?, offset_bytes),
-        Cfa::Expression(offset) => evaluate(table.set.expression(offset), None, registers, memory)?,
+        Cfa::Expression(offset) => evaluate(set.expression(offset), None, registers, memory)?,
     };
-    let saves = table.set.saves(rule);
+    let saves = set.saves(rule);
     let save = saves
         .iter()
         .find(|save| save.register == rule.return_register)?;

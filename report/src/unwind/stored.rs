@@ -96,7 +96,7 @@ impl RuleTable {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::images::Image;
     use std::sync::OnceLock;
@@ -133,14 +133,19 @@ mod tests {
 
     /// What a rule says, without the numbers that differ from table to table.
     fn meaning(table: &RuleTable, address: u64) -> Option<String> {
-        let rule = table.set.rule(table.find(ImageAddress(address))?)?;
+        meaning_in(&table.set, table.find(ImageAddress(address))?)
+    }
+
+    /// What the rule of this number says.
+    pub(in crate::unwind) fn meaning_in(set: &RuleSet, number: u32) -> Option<String> {
+        let rule = set.rule(number)?;
         let cfa = match rule.cfa {
-            Cfa::Expression(offset) => format!("{:?}", table.set.expression(offset)),
+            Cfa::Expression(offset) => format!("{:?}", set.expression(offset)),
             cfa => format!("{cfa:?}"),
         };
-        let saves = table.set.saves(rule).iter().map(|save| match save.place {
+        let saves = set.saves(rule).iter().map(|save| match save.place {
             Place::AtExpression(offset) | Place::IsExpression(offset) => {
-                format!("{} {:?}", save.register, table.set.expression(offset))
+                format!("{} {:?}", save.register, set.expression(offset))
             }
             place => format!("{} {place:?}", save.register),
         });

@@ -2,10 +2,9 @@
 //! without a rule ends the one before it. Addresses are relative to the image, so that one table is valid for every
 //! load address.
 
-use super::expression::registers_read;
 use crate::images::ImageAddress;
 use crate::images::call_frames::Skipped;
-use uprof::image::{Cfa, Place, RuleSet};
+use uprof::image::RuleSet;
 
 /// The number of a row without a rule.
 pub(super) const NO_RULE: u32 = u32::MAX;
@@ -79,30 +78,12 @@ impl RuleTable {
         let rule = *self.row_rules.get(row)?;
         (rule != NO_RULE).then_some(rule)
     }
-
-    /// The registers on which some CFA or some other register depends, as a bit set. No other register has to be
-    /// restored.
-    pub(super) fn registers_needed(&self) -> u64 {
-        let bit = |register: u8| 1u64.checked_shl(u32::from(register)).unwrap_or(0);
-        let cfas = self.set.rules().iter().map(|rule| match rule.cfa {
-            Cfa::Register { register, .. } => bit(register),
-            Cfa::Expression(offset) => registers_read(self.set.expression(offset)),
-        });
-        let places = self.set.all_saves().iter().map(|save| match save.place {
-            Place::Register(register) => bit(register),
-            Place::AtExpression(offset) | Place::IsExpression(offset) => {
-                registers_read(self.set.expression(offset))
-            }
-            Place::Lost | Place::AtCfa(_) | Place::IsCfa(_) => 0,
-        });
-        cfas.chain(places).fold(0, |all, one| all | one)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use uprof::image::Save;
+    use uprof::image::{Cfa, Place, Save};
 
     fn table() -> RuleTable {
         let mut set = RuleSet::default();
@@ -141,10 +122,5 @@ mod tests {
         assert_eq!(found(0x1010), None);
         assert_eq!(found(0x1020), Some(0));
         assert_eq!(found(u64::MAX), None);
-    }
-
-    #[test]
-    fn only_what_a_cfa_uses_is_needed() {
-        assert_eq!(table().registers_needed(), 1 << 7);
     }
 }

@@ -3,7 +3,7 @@
 //! requested, a scan. The depth is limited.
 
 use super::aarch64::Aarch64;
-use super::cache::{Action, Cache, Plain, Slot};
+use super::cache::{Action, Cache, Owner, Plain, RuleId, Slot};
 use super::cpu::Cpu;
 use super::memory::Memory;
 use super::modules::{Module, Modules};
@@ -66,8 +66,8 @@ pub struct End {
 pub struct Unwinder {
     modules: Modules,
     arch: Arch,
-    /// The registers that rules of any module depend on, as a bit set.
-    needed: u64,
+    /// The registers that rules found so far depend on, as a bit set. No other register has to be restored.
+    needed: AtomicU64,
     /// Identifies the owner of cache entries.
     number: u64,
     /// Whether the modules are all the code.
@@ -86,13 +86,10 @@ impl Unwinder {
             Arch::X86_64 => special::<X86_64>(),
             Arch::Aarch64 => special::<Aarch64>(),
         };
-        let needed = modules
-            .iter()
-            .fold(special, |all, one| all | one.rules.registers_needed());
         Unwinder {
             modules,
             arch,
-            needed,
+            needed: AtomicU64::new(special),
             number: next_number(),
             has_all_code: false,
             has_interrupts: false,
@@ -102,14 +99,11 @@ impl Unwinder {
 
     /// An unwinder for the same guest after `later` were mapped, one after the other, each over what was there.
     pub(crate) fn after(&self, later: impl Iterator<Item = Module>) -> Unwinder {
-        let (mut modules, mut needed) = (self.modules.clone(), self.needed);
-        for module in later {
-            needed |= module.rules.registers_needed();
-            modules.lay(module);
-        }
+        let mut modules = self.modules.clone();
+        later.for_each(|module| modules.lay(module));
         Unwinder {
             modules,
-            needed,
+            needed: AtomicU64::new(self.needed.load(Ordering::Relaxed)),
             number: next_number(),
             ..*self
         }
@@ -236,54 +230,66 @@ impl Unwinder {
         options: Options,
         frames: &mut Vec<Frame>,
     ) -> End {
-        cache.serve(self.number);
         let before = frames.len();
-        let mut walk = Walk {
-            unwinder: self,
-            cache,
-            memory,
-            options,
-            frames,
-        };
-        let end = match self.arch {
-            Arch::X86_64 => walk.run::<X86_64>(Registers::select(registers, self.needed)),
-            Arch::Aarch64 => walk.run::<Aarch64>(Registers::select(registers, self.needed)),
+        // Which registers the rules read is known once they are found: a stack on which one reads another than those
+        // before is unwound again. There are few registers, so this happens a few times in all.
+        let end = loop {
+            let needed = self.needed.load(Ordering::Relaxed);
+            cache.serve(Owner {
+                unwinder: self.number,
+                needed,
+            });
+            let mut walk = Walk {
+                unwinder: self,
+                needed,
+                cache,
+                memory,
+                options,
+                frames,
+            };
+            let end = match self.arch {
+                Arch::X86_64 => walk.run::<X86_64>(Registers::select(registers, needed)),
+                Arch::Aarch64 => walk.run::<Aarch64>(Registers::select(registers, needed)),
+            };
+            if self.needed.load(Ordering::Relaxed) == needed {
+                break end;
+            }
+            frames.truncate(before);
         };
         work::take(STEPS_PER_FRAME * (frames.len() - before) as u64);
         end
     }
 
     /// The action at `address`, from the table (slow).
-    fn find_action<C: Cpu>(&self, address: u64, kind: FrameKind) -> Action {
+    fn find_action<C: Cpu>(&self, address: u64, kind: FrameKind, needed: u64) -> Action {
         let at = |address: u64| {
             let number = self.modules.find(address)?;
             let module = self.modules.get(number)?;
-            let rule = module.rules.find(module.image_address(address))?;
-            Some((number, module, rule))
+            let found = module.rules.find(module.image_address(address))?;
+            Some((number, found))
         };
         let found = match kind {
             FrameKind::Exact => at(address),
             // A signal trampoline is "returned" to at its first byte, before which there need not be anything.
             FrameKind::Return => at(address.wrapping_sub(1)).or_else(|| {
-                at(address).filter(|(_, module, rule)| {
-                    module
-                        .rules
-                        .set
-                        .rule(*rule)
-                        .is_some_and(|rule| rule.is_trap)
-                })
+                at(address).filter(|(_, found)| found.rule().is_some_and(|rule| rule.is_trap))
             }),
         };
-        let Some((number, module, rule)) = found else {
+        let Some((module, found)) = found else {
             return if kind == FrameKind::Return && self.landing(address) == Landing::Outermost {
                 Action::Outermost
             } else {
                 Action::NoRule
             };
         };
-        step::plain::<C>(&module.rules, rule, self.needed).unwrap_or(Action::Full {
-            module: number,
-            rule,
+        self.needed
+            .fetch_or(found.registers_needed(), Ordering::Relaxed);
+        step::plain::<C>(found.set, found.number, needed).unwrap_or(Action::Full {
+            module,
+            rule: RuleId {
+                part: found.part,
+                number: found.number,
+            },
         })
     }
 }
@@ -291,6 +297,8 @@ impl Unwinder {
 /// One stack being unwound.
 struct Walk<'a, M: Memory + ?Sized> {
     unwinder: &'a Unwinder,
+    /// The registers that are restored, as a bit set.
+    needed: u64,
     cache: &'a mut Cache,
     memory: &'a M,
     options: Options,
@@ -373,10 +381,10 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
         pc: u64,
         kind: FrameKind,
     ) -> Option<u64> {
-        let unwinder = self.unwinder;
+        let (unwinder, needed) = (self.unwinder, self.needed);
         match self
             .cache
-            .action(pc, kind, || unwinder.find_action::<C>(pc, kind))
+            .action(pc, kind, || unwinder.find_action::<C>(pc, kind, needed))
         {
             Action::Plain(rule) if rule.return_address != Slot::KEPT => {
                 let offset = i64::from(rule.cfa_offset).cast_unsigned();
@@ -384,8 +392,8 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
                 Some(rule.return_address.address(cfa))
             }
             Action::Full { module, rule } => {
-                let table = &unwinder.modules.get(module)?.rules;
-                step::return_slot::<C>(table, rule, registers, self.memory)
+                let set = unwinder.modules.get(module)?.rules.set(rule.part);
+                step::return_slot::<C>(set, rule.number, registers, self.memory)
             }
             _ => None,
         }
@@ -400,10 +408,10 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
         kind: FrameKind,
         floor: u64,
     ) -> Result<Step, Stop> {
-        let unwinder = self.unwinder;
+        let (unwinder, needed) = (self.unwinder, self.needed);
         match self
             .cache
-            .action(pc, kind, || unwinder.find_action::<C>(pc, kind))
+            .action(pc, kind, || unwinder.find_action::<C>(pc, kind, needed))
         {
             Action::Plain(rule) => self.plain::<C>(registers, rule, pc, floor),
             Action::Root => Err(Stop::Complete),
@@ -501,14 +509,15 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
         &self,
         registers: &mut Registers,
         module: u32,
-        rule: u32,
+        rule: RuleId,
         pc: u64,
         floor: u64,
     ) -> Result<Step, Stop> {
         let Some(module) = self.unwinder.modules.get(module) else {
             return Err(Stop::BadRule);
         };
-        let end = match step::full::<C>(&module.rules, rule, registers, self.memory, floor) {
+        let set = module.rules.set(rule.part);
+        let end = match step::full::<C>(set, rule.number, registers, self.memory, floor) {
             Ok(step) => return Ok(step),
             Err(StepError::Root) => return Err(Stop::Complete),
             Err(StepError::Unreadable { cfa }) => unreadable(Some(cfa), floor),
@@ -610,7 +619,7 @@ mod tests {
             start: 0x1000,
             end: 0x2000,
             bias: 0,
-            rules: Arc::new(rules),
+            rules: Arc::new(rules.into()),
             image: None,
         };
         let unwinder = Unwinder::new(Arch::Aarch64, vec![module]);

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use uniprof_report::images::{Image, SymbolTable};
-use uniprof_report::unwind::{Module, RuleTable};
+use uniprof_report::unwind::{Module, UnwindRules};
 use uprof::Registers;
 
 /// Pins this process and the child `id` to one processor, so that neither waits for the other's to wake up.
@@ -45,7 +45,7 @@ pub trait Machine {
 #[derive(Clone)]
 pub struct Known {
     pub image: Arc<Image>,
-    pub rules: Arc<RuleTable>,
+    pub rules: Arc<UnwindRules>,
     pub symbols: Arc<SymbolTable>,
 }
 
@@ -61,7 +61,7 @@ impl Images {
             let known = self.0.entry(path.clone()).or_insert_with(|| {
                 let image = Arc::new(Image::open(Path::new(&path)).ok()?);
                 Some(Known {
-                    rules: Arc::new(RuleTable::compile(&image, None)),
+                    rules: Arc::new(UnwindRules::of(&image, None)),
                     symbols: Arc::new(SymbolTable::from_image(&image)),
                     image,
                 })

@@ -86,7 +86,11 @@ impl Mapped {
 
     fn has_rule(&self, frame: &Frame) -> bool {
         self.find(frame.lookup_address())
-            .is_some_and(|(known, address)| known.rules.only_at(&[address].into()).ranges() > 0)
+            .is_some_and(|(known, address)| {
+                [address, ImageAddress(address.0 + 1)]
+                    .into_iter()
+                    .any(|at| known.rules.covers(at))
+            })
     }
 
     fn name(&self, frame: &Frame) -> String {

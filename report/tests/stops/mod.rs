@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use uniprof_report::images::Image;
-use uniprof_report::unwind::{Module, RuleTable, Stack, Unwinder};
+use uniprof_report::unwind::{Module, Stack, UnwindRules, Unwinder};
 use uprof::{Arch, Registers};
 
 pub struct GdbFrame {
@@ -93,7 +93,7 @@ impl Dump {
 }
 
 fn modules(last: &Value) -> Vec<Module> {
-    let mut tables: HashMap<String, (Arc<Image>, Arc<RuleTable>)> = HashMap::new();
+    let mut tables: HashMap<String, (Arc<Image>, Arc<UnwindRules>)> = HashMap::new();
     let mut modules = Vec::new();
     for map in last["maps"].as_array().unwrap() {
         let path = map[3].as_str().unwrap();
@@ -103,8 +103,9 @@ fn modules(last: &Value) -> Vec<Module> {
         };
         let Ok(image) = image else { continue };
         let (image, rules) = tables.entry(path.to_owned()).or_insert_with(|| {
-            let rules = RuleTable::compile(&image, None);
-            (Arc::new(image), Arc::new(rules))
+            let image = Arc::new(image);
+            let rules = UnwindRules::of(&image, None);
+            (image, Arc::new(rules))
         });
         let start = map[0].as_u64().unwrap();
         modules.push(Module {
