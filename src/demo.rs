@@ -24,17 +24,15 @@ pub fn run(_: Args) -> anyhow::Result<Outcome> {
         "record",
         "-F",
         "997",
-        "-d",
-        "3s",
         "-o",
         "demo.uprof",
         "--",
         &own,
         "workload",
-        "10",
+        "3",
     ];
     terminal::inform(format_args!(
-        "$ uniprof record -F 997 -d 3s -o demo.uprof -- uniprof workload"
+        "$ uniprof record -F 997 -o demo.uprof -- uniprof workload 3"
     ));
     let flags = RecordFlags::try_parse_from(words)?;
     let outcome = record::run(flags.args)?;

@@ -355,7 +355,14 @@ pub fn embed(args: &Args, path: &Path, summary: &Summary) -> bool {
                 size_bytes.div_ceil(1024),
                 bundled.images.len()
             ));
-            for warning in bundled.warnings.iter().chain(&bundled.advice) {
+            // How this program was built is not the business of whoever tries the demo.
+            let own = std::env::current_exe().unwrap_or_default();
+            let own = own.to_string_lossy();
+            let is_own = |warning: &&String| {
+                args.command.first().is_some_and(|it| *it == own) && warning.contains(&*own)
+            };
+            let warnings = bundled.warnings.iter().chain(&bundled.advice);
+            for warning in warnings.filter(|warning| !is_own(warning)) {
                 terminal::say(format_args!("uniprof: {of}{warning}"));
             }
         }
