@@ -10,7 +10,7 @@ use crate::sys::clock::monotonic_ns;
 use std::time::{Duration, Instant};
 use uprof::cold::Code;
 use uprof::cpu::{SpecialRegisters, aarch64};
-use uprof::placement::{self, Located, NotLocated};
+use uprof::placement::{self, Agreement, Located, NotLocated};
 use uprof::{Arch, Registers};
 
 /// Sufficient number of samples of running vCPUs: a share is then known to within 15 percentage points.
@@ -263,6 +263,19 @@ impl<'a> Trial<'a> {
         report.say(Verdict::Poor, text);
     }
 
+    /// How badly the guest's code agrees with the image, if it isn't the guest's. Code that is nowhere in the image
+    /// shows that, too, if it ran where the image would be.
+    fn disagreement(&self, image: &Image) -> Option<Agreement> {
+        match self.stage {
+            Stage::Known(Err(NotLocated::Doubtful { agreement, .. })) => Some(agreement),
+            Stage::Known(Err(NotLocated::Foreign { .. })) => {
+                let found = placement::agreement(image, image.moved_by(), &self.code);
+                (found.other > 0).then_some(found)
+            }
+            _ => None,
+        }
+    }
+
     fn say_image(&self, report: &mut Report, image: &Image) {
         match self.stage {
             Stage::Known(Ok(_)) if self.moved_by() == Some(0) => {
@@ -277,20 +290,20 @@ impl<'a> Trial<'a> {
                 );
                 report.say(Verdict::Good, text);
             }
-            Stage::Known(Err(NotLocated::Doubtful { agreement, .. })) => {
-                let text = format!(
-                    "the image's text differs from the guest's memory at {} of {} pieces of code: it is not the \
-                     guest's image; give the right one with --elf",
-                    agreement.other,
-                    agreement.compared()
-                );
+            _ => {
+                let text = match self.disagreement(image) {
+                    Some(agreement) => format!(
+                        "the image's text differs from the guest's memory at {} of {} pieces of code: it is not the \
+                         guest's image; give the right one with --elf",
+                        agreement.other,
+                        agreement.compared()
+                    ),
+                    None => "no vCPU was seen inside the image, nor its code elsewhere: is it the guest's? Of a guest \
+                             with several images give each with --elf"
+                        .to_owned(),
+                };
                 report.say(Verdict::Poor, text);
             }
-            _ => report.say(
-                Verdict::Poor,
-                "no vCPU was seen inside the image, nor its code elsewhere: is it the guest's? Of a guest with \
-                 several images give each with --elf",
-            ),
         }
     }
 }
