@@ -282,6 +282,18 @@ fn several_recordings_add_up_and_are_told_apart() {
     }
 }
 
+/// A whole drawing with this title.
+fn titled(title: &str) -> flame::FlameOptions {
+    flame::FlameOptions {
+        title: title.into(),
+        subtitle: String::new(),
+        reverse: false,
+        icicle: false,
+        least_share: 0.0,
+        fold: false,
+    }
+}
+
 #[test]
 fn hostile_names_stay_text() {
     let long = "very_long_name::".repeat(60);
@@ -303,14 +315,7 @@ fn hostile_names_stay_text() {
     let expected = "<script>alert(1)</script>;a:b\u{fffd}\u{fffd}[31mc;\"'&é日本語 1\n";
     let text = folded(&profile);
     assert!(text.starts_with(expected), "{text}");
-    let drawing = flame::FlameOptions {
-        title: "<b>".into(),
-        subtitle: String::new(),
-        reverse: false,
-        icicle: false,
-        least_share: 0.0,
-        fold: false,
-    };
+    let drawing = titled("<b>");
     let mut svg = Vec::new();
     flame::write(&profile, &drawing, &mut svg).unwrap();
     // For inspection by people.
@@ -328,14 +333,7 @@ fn all_views(recording: &Recording, threads: usize) -> Vec<u8> {
         .build()
         .unwrap();
     pool.install(|| {
-        let drawing = flame::FlameOptions {
-            title: "made".into(),
-            subtitle: String::new(),
-            reverse: false,
-            icicle: false,
-            least_share: 0.0,
-            fold: false,
-        };
+        let drawing = titled("made");
         let mut out = Vec::new();
         for by in [By::Function, By::Line, By::Module, By::Address, By::Place] {
             let mut shown = chart::Chart::default();
@@ -436,14 +434,7 @@ fn a_chart_of_short_processes_is_full_of_their_code_and_has_a_key() {
         &|_, _| {},
         each,
     );
-    let drawing = flame::FlameOptions {
-        title: "made".into(),
-        subtitle: String::new(),
-        reverse: false,
-        icicle: false,
-        least_share: 0.0,
-        fold: false,
-    };
+    let drawing = titled("made");
     let mut out = Vec::new();
     shown.write(&found, 1_000_000, &drawing, &mut out).unwrap();
     let svg = String::from_utf8(out).unwrap();

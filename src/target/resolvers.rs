@@ -24,8 +24,8 @@ pub struct Resolver {
     pub form: &'static str,
     /// Description of its targets, for help.
     pub what: &'static str,
-    /// Finds the target of a name; `None` leaves the name to the recorder.
-    find: fn(&str, &Machine) -> anyhow::Result<Option<String>>,
+    /// Finds the target that a name is.
+    find: fn(&str, &Machine) -> anyhow::Result<String>,
 }
 
 /// All of them.
@@ -34,49 +34,52 @@ pub const RESOLVERS: &[Resolver] = &[
         prefix: "kraft:",
         form: "kraft:NAME",
         what: "a unikernel that kraft runs",
-        find: |name, machine| kraft(name, machine).map(Some),
+        find: kraft,
     },
     Resolver {
         prefix: "ops:",
         form: "ops:NAME",
         what: "an instance of ops",
-        find: |name, machine| ops(name, machine).map(Some),
+        find: ops,
     },
     Resolver {
         prefix: "firecracker:",
         form: "firecracker:ID",
         what: "a microVM of Firecracker",
-        find: |id, machine| firecracker(id, machine).map(Some),
+        find: firecracker,
     },
     Resolver {
         prefix: "kata:",
         form: "kata:SANDBOX",
         what: "a sandbox of Kata Containers",
-        find: |id, machine| kata(id, machine).map(Some),
+        find: kata,
     },
     Resolver {
         prefix: "docker:",
         form: "docker:NAME",
         what: "a container of Docker",
-        find: |name, machine| container("docker", name, machine).map(Some),
+        find: |name, machine| container("docker", name, machine),
     },
     Resolver {
         prefix: "podman:",
         form: "podman:NAME",
         what: "a container of Podman",
-        find: |name, machine| container("podman", name, machine).map(Some),
+        find: |name, machine| container("podman", name, machine),
     },
     Resolver {
         prefix: "k8s:",
         form: "k8s:NAMESPACE/POD or k8s:NAMESPACE/POD/CONTAINER",
         what: "a pod of Kubernetes on this node",
-        find: |name, machine| pod(name, machine).map(Some),
+        find: pod,
     },
     Resolver {
         prefix: "libvirt:",
         form: "",
         what: "",
-        find: |name, machine| Ok(libvirt(name, machine)),
+        find: |name, machine| {
+            let process = libvirt_process(name, machine);
+            Ok(process.unwrap_or_else(|| format!("libvirt:{name}")))
+        },
     },
 ];
 
@@ -101,8 +104,7 @@ fn resolve_on(target: &str, machine: &Machine) -> anyhow::Result<String> {
         if name.is_empty() {
             bail!("`{target}` is no target: it is {}", resolver.form);
         }
-        let found = (resolver.find)(name, machine)?;
-        return Ok(found.unwrap_or_else(|| target.to_owned()));
+        return (resolver.find)(name, machine);
     }
     Ok(target.to_owned())
 }
@@ -476,7 +478,7 @@ fn pod(name: &str, machine: &Machine) -> anyhow::Result<String> {
 }
 
 /// libvirt's monitor is slow and logs each pause, so a guest under KVM is sampled by its process instead.
-fn libvirt(name: &str, machine: &Machine) -> Option<String> {
+fn libvirt_process(name: &str, machine: &Machine) -> Option<String> {
     if name.contains('/') || machine.breakpoints || !cfg!(target_arch = "x86_64") {
         return None;
     }

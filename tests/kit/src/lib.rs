@@ -74,11 +74,6 @@ pub fn run(command: &mut Command) -> Ended {
     }
 }
 
-/// What `uniprof info` says of a recording.
-fn info(file: &Path) -> String {
-    run(uniprof().arg("info").arg(file)).stdout
-}
-
 /// The percentage of the target's processor time, as the kernel counted it, that the samples stand for.
 ///
 /// # Panics
@@ -86,20 +81,11 @@ fn info(file: &Path) -> String {
 #[track_caller]
 #[must_use]
 pub fn sampled_percent(file: &Path) -> u64 {
-    let info = info(file);
+    let info = run(uniprof().arg("info").arg(file)).stdout;
     let line = info
         .lines()
         .find(|line| line.starts_with("processor time "));
     let percent = line.and_then(|line| line.strip_suffix("%)")?.rsplit_once('('));
     let percent = percent.and_then(|(_, percent)| percent.parse().ok());
     percent.unwrap_or_else(|| panic!("no processor time in: {info}"))
-}
-
-/// The deadlines that a recorder missed and said so.
-#[must_use]
-pub fn missed_deadlines(file: &Path) -> u64 {
-    let info = info(file);
-    let missed = info.split_once(" deadlines missed");
-    let count = missed.and_then(|(before, _)| before.rsplit_once([' ', '\n'])?.1.parse().ok());
-    count.unwrap_or(0)
 }

@@ -372,12 +372,10 @@ mod tests {
         words.iter().flat_map(|word| word.to_ne_bytes()).collect()
     }
 
-    /// The slot of a chain in user code.
-    fn user_chain(addresses: &[u64], check: impl FnOnce(&Slot)) {
-        let count = addresses.len() as u64 + 1;
-        let mut body = words(&[0x1, 0x0000_0007_0000_0005, 99, 3, count]);
-        body.extend(words(&[abi::PERF_CONTEXT_USER]));
-        body.extend(words(addresses));
+    /// The slot of a sample with this chain, as the kernel writes it: addresses after the contexts that they are in.
+    fn recorded(chain: &[u64], check: impl FnOnce(&Slot)) {
+        let mut body = words(&[0x1, 0x0000_0007_0000_0005, 99, 3, chain.len() as u64]);
+        body.extend(words(chain));
         body.extend(words(&[0]));
         let (mut sink, mut drain) = ring_of(2, 0);
         let mut reader = RecordReader {
@@ -392,6 +390,11 @@ mod tests {
         let share = BufferShare::default();
         reader.record(abi::PERF_RECORD_SAMPLE, 0, &body, &share, &mut sink);
         drain.sample(|slot| check(slot));
+    }
+
+    /// The slot of a chain in user code.
+    fn user_chain(addresses: &[u64], check: impl FnOnce(&Slot)) {
+        recorded(&[&[abi::PERF_CONTEXT_USER], addresses].concat(), check);
     }
 
     #[test]
@@ -425,28 +428,13 @@ mod tests {
             0x40,
             0x50,
         ];
-        let mut body = words(&[0x1, 0x0000_0007_0000_0005, 99, 3, chain.len() as u64]);
-        body.extend(words(&chain));
-        body.extend(words(&[0]));
-        let (mut sink, mut drain) = ring_of(2, 0);
-        let mut reader = RecordReader {
-            members: Members::new(true),
-            executing: Executing::default(),
-            repeats: Default::default(),
-            with_stack: false,
-            most_frames: 127,
-            since_ns: 0,
-            began_ns: 0,
-        };
-        let share = BufferShare::default();
-        reader.record(abi::PERF_RECORD_SAMPLE, 0, &body, &share, &mut sink);
         let expected = [
             Frame::exact(KERNEL),
             Frame::return_address(KERNEL + 16),
             Frame::exact(0x40),
             Frame::return_address(0x50),
         ];
-        drain.sample(|slot| {
+        recorded(&chain, |slot| {
             assert_eq!(slot.chain(), expected);
             assert_eq!(slot.task, Task { space: 5, vcpu: 7 });
             assert_eq!(slot.time_ns, 99);
