@@ -74,6 +74,27 @@ fn waiting(waits_only: bool) -> Vec<u8> {
     )
 }
 
+/// A filter that leaves no sample must not show waits as if they were what it left.
+#[test]
+fn no_filter_changes_the_unit() {
+    let [mixed, waits] = [false, true].map(|waits_only| open(waiting(waits_only)));
+    for (from_ns, to_ns, ignore) in [
+        (Some(10 * MS), Some(20 * MS), None),
+        (Some(1_000_000 * MS), None, None),
+        (None, None, Some(regex::Regex::new("main").unwrap())),
+    ] {
+        let mut options = Options::default();
+        options.filter.from_ns = from_ns;
+        options.filter.to_ns = to_ns;
+        options.filter.ignore = ignore;
+        for (recording, unit) in [(&mixed, Unit::Samples), (&waits, Unit::OffCpu)] {
+            let found = profile(recording, &options);
+            assert_eq!(found.unit(), unit, "{options:?}");
+        }
+        assert_eq!(profile(&mixed, &options).account.counted, 0);
+    }
+}
+
 #[test]
 fn samples_and_time_are_told_apart() {
     let recording = open(waiting(false));

@@ -41,7 +41,8 @@ export function chosen(profile, random) {
     flags.push('--from', seconds(from), '--to', seconds(to))
   }
   if (random(3) === 0) {
-    const number = about.tasks[random(about.tasks.length)][2]
+    // As above: of a guest with idle vCPUs, most have no sample that counts.
+    const number = about.tasks[profile.tasks[random(profile.tasks.length)]][2]
     const alike = about.tasks.map((_, task) => task).filter(task => about.tasks[task][2] === number)
     selection.tasks = new Set(alike)
     flags.push('--vcpu', `${number}`)

@@ -23,7 +23,7 @@ pub struct Filter {
     pub pids: BTreeSet<u32>,
     /// Only processes whose name matches.
     pub process: Option<Regex>,
-    /// The unit to count; `None` for samples, or time if no samples count.
+    /// The unit to count; `None` for samples, or time if the recordings have no samples.
     pub unit: Option<Unit>,
     /// States that count. If empty, only running samples count, or all waits and calls.
     pub states: BTreeSet<State>,

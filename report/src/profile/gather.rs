@@ -18,6 +18,7 @@ use crate::profile::tree::{NodeId, ROOT};
 use crate::recording::Recording;
 use crate::recording::account::Account;
 use crate::recording::processes::{Processes, task_name};
+use crate::recording::rows::EffectiveRows;
 use crate::recording::unit::{Unit, Weight};
 use crate::stacks::idle::Idle;
 use crate::stacks::symbolizer::Symbolizer;
@@ -125,7 +126,7 @@ const STEPS_PER_SAMPLE: u64 = 32;
 const BATCH: usize = 16;
 
 /// Gathers the samples of `recordings`; their time off the processor, or in calls of a trace, where the filter says so,
-/// or leaves it open and there is nothing else.
+/// or leaves it open and the recordings have nothing else.
 pub fn gather(
     recordings: &[&Recording],
     library: &Library,
@@ -148,14 +149,41 @@ pub fn gather(
     if wanted.is_some() || profile.account.counted > 0 {
         return profile;
     }
-    let has_calls = recordings.iter().any(|one| !one.span_blocks().is_empty());
-    if profile.account.other_units.contains_key(&Unit::OffCpu) {
-        in_unit(Unit::OffCpu)
-    } else if has_calls {
-        in_unit(Unit::Calls)
-    } else {
-        profile
+    match unit_of(recordings, library, options) {
+        Unit::Samples => profile,
+        other => in_unit(other),
     }
+}
+
+/// The unit of recordings if nobody chose one: samples if there are any in `states` (if empty: running), else
+/// waits, else calls. What filters leave out counts here, so no filter changes the unit.
+fn unit_of(recordings: &[&Recording], library: &Library, options: &Options) -> Unit {
+    let states = &options.filter.states;
+    let mut unit = Unit::Samples;
+    for recording in recordings {
+        if unit == Unit::Samples && !recording.span_blocks().is_empty() {
+            unit = Unit::Calls;
+        }
+        let symbolizer = Symbolizer::new(recording, library, options.demangle);
+        let idle = Idle::new(recording, &symbolizer);
+        for block in recording.blocks() {
+            let Ok(block) = recording.samples(block) else {
+                continue;
+            };
+            let mut rows = EffectiveRows::new(&block, &idle);
+            while let Ok(Some(row)) = rows.next_row() {
+                let is_chosen = states.contains(&row.state);
+                match Unit::of(&row) {
+                    Unit::OffCpu => unit = Unit::OffCpu,
+                    _ if is_chosen || states.is_empty() && row.state == State::Running => {
+                        return Unit::Samples;
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+    unit
 }
 
 fn gather_unit(
