@@ -33,7 +33,8 @@ HEADER = struct.Struct("<8sHHBBHIIQQQIIII")
 # Tables of names; a number is a place in the list.
 CODECS = ["plain", "zstd"]
 BLOCK_TYPES = [None, "metadata", "samples", "tasks", "modules", "clocks", "losses", None,
-               "image", "end", None, "times", "code", "spaces", "spans"]
+               "image", "end", None, "times", "code", "spaces", "spans", "vcpu-times",
+               "exits"]
 END = 9
 
 # Limits (§11).

@@ -12,8 +12,9 @@ use std::ffi::OsStr;
 use std::fmt::Debug;
 use std::path::Path;
 use uprof::cold::{
-    ClockPair, Code, End, EndReason, Loss, LossReason, MappedFile, Mapping, Metadata, ModuleChange,
-    ModuleEvent, ProcessTime, SpaceChange, SpaceEvent, TargetKind, TaskChange, TaskEvent,
+    ClockPair, Code, End, EndReason, ExitCause, ExitKind, Exits, Loss, LossReason, MappedFile,
+    Mapping, Metadata, ModuleChange, ModuleEvent, Place, ProcessTime, SpaceChange, SpaceEvent,
+    TargetKind, TaskChange, TaskEvent, VcpuTime,
 };
 use uprof::image::{ImageIdentity, ImagePart, Inlined, Segment, Symbol};
 use uprof::{
@@ -301,7 +302,29 @@ fn write_numbers<W: std::io::Write>(writer: &mut Writer<W>) -> std::io::Result<(
         reason: LossReason::Deadline,
         count: 1,
     }])?;
-    writer.times(&[ProcessTime::default()])
+    writer.times(&[ProcessTime::default()])?;
+    let spent = vec![(Place::Guest, 700), (Place::Monitor, 300)];
+    writer.vcpu_times(&[VcpuTime {
+        task: MAIN,
+        first_ns: 1_000,
+        last_ns: 2_000,
+        spent: spent.clone(),
+    }])?;
+    writer.exits(&[Exits {
+        task: MAIN,
+        first_ns: 1_000,
+        last_ns: 2_000,
+        cause: ExitCause {
+            kind: ExitKind::Svm,
+            reason: 0x7b,
+            address: Some(0x10_2000),
+            argument: None,
+        },
+        count: 2,
+        seen: 2,
+        spent,
+        lengths: vec![(104, 1), (208, 1)],
+    }])
 }
 
 /// Writes a block of an unknown type.

@@ -2,7 +2,8 @@
 
 use crate::cold;
 use crate::cold::{
-    ClockPair, Code, End, Loss, Metadata, ModuleEvent, ProcessTime, SpaceEvent, TaskEvent,
+    ClockPair, Code, End, Exits, Loss, Metadata, ModuleEvent, ProcessTime, SpaceEvent, TaskEvent,
+    VcpuTime,
 };
 use crate::error::{BlockPlace, DecodeError, Fault};
 use crate::image::ImagePart;
@@ -60,6 +61,10 @@ pub enum Payload {
     Spaces(Vec<SpaceEvent>),
     /// Calls of a trace.
     Spans(SpanBlock),
+    /// Wall time of vCPUs.
+    VcpuTimes(Vec<VcpuTime>),
+    /// Exits of vCPUs.
+    Exits(Vec<Exits>),
     /// One part of an image's tables.
     Image(ImagePart),
     /// The reason why the recording ended.
@@ -173,6 +178,8 @@ impl<'a> Block<'a> {
             BlockType::Code => Payload::Code(cold::parse(&raw)?),
             BlockType::Spaces => Payload::Spaces(cold::parse(&raw)?),
             BlockType::Spans => Payload::Spans(SpanBlock::decode(raw)?),
+            BlockType::VcpuTimes => Payload::VcpuTimes(cold::parse(&raw)?),
+            BlockType::Exits => Payload::Exits(cold::parse(&raw)?),
             BlockType::Image => Payload::Image(ImagePart::parse(&raw)?),
             BlockType::End => {
                 let ends: Vec<End> = cold::parse(&raw)?;

@@ -6,9 +6,11 @@
 
 mod modules;
 mod spaces;
+mod vcpu_time;
 
 pub use modules::{Contents, MappedFile, Mapping, ModuleChange, ModuleEvent};
 pub use spaces::{AddressSpace, FIRST_ROOT_SPACE, SpaceChange, SpaceEvent, space_of_root};
+pub use vcpu_time::{ExitCause, ExitKind, Exits, Place, VcpuTime};
 
 use crate::error::Fault;
 use crate::layout::MAX_RECORDS_BYTES;

@@ -177,6 +177,10 @@ tags! {
         Spaces = 13 "spaces",
         /// Calls of a trace with their lengths.
         Spans = 14 "spans",
+        /// Wall time of vCPUs, by place.
+        VcpuTimes = 15 "vcpu-times",
+        /// Exits of vCPUs, by cause.
+        Exits = 16 "exits",
     }
 }
 

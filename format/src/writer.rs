@@ -7,7 +7,8 @@ mod compress;
 use self::compress::Compressor;
 use crate::block::{Block, encoding_of};
 use crate::cold::{
-    self, ClockPair, Code, End, Loss, Metadata, ModuleEvent, ProcessTime, SpaceEvent, TaskEvent,
+    self, ClockPair, Code, End, Exits, Loss, Metadata, ModuleEvent, ProcessTime, SpaceEvent,
+    TaskEvent, VcpuTime,
 };
 use crate::image::{ImageIdentity, ImagePart, Symbol};
 use crate::layout::{
@@ -185,6 +186,26 @@ impl<W: Write> Writer<W> {
     pub fn times(&mut self, times: &[ProcessTime]) -> io::Result<()> {
         self.records(BlockType::Times, times, |time| {
             (time.first_ns, time.last_ns)
+        })
+    }
+
+    /// Writes wall time of vCPUs.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn vcpu_times(&mut self, times: &[VcpuTime]) -> io::Result<()> {
+        self.records(BlockType::VcpuTimes, times, |time| {
+            (time.first_ns, time.last_ns)
+        })
+    }
+
+    /// Writes exits of vCPUs.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn exits(&mut self, exits: &[Exits]) -> io::Result<()> {
+        self.records(BlockType::Exits, exits, |exits| {
+            (exits.first_ns, exits.last_ns)
         })
     }
 

@@ -6,6 +6,7 @@ use uprof::cold::{
     Contents, MappedFile, Mapping, ModuleChange, ModuleEvent, ProcessTime, SpaceChange, SpaceEvent,
     TaskChange, TaskEvent, space_of_root,
 };
+use uprof::cold::{ExitCause, ExitKind, Exits, Place, VcpuTime};
 use uprof::image::{ImageIdentity, Symbol};
 use uprof::{
     Arch, Details, Found, Frame, FrameKind, Item, Payload, RawStack, Registers, Sample,
@@ -245,6 +246,28 @@ fn cold_records_survive() {
         ended_ns: u64::MAX,
     }];
 
+    let vcpu_times = [VcpuTime {
+        task,
+        first_ns: 5,
+        last_ns: 105,
+        spent: vec![(Place::Guest, 60), (Place::Unknown, 40)],
+    }];
+    let exits = [None, Some(u64::MAX)].map(|known| Exits {
+        task,
+        first_ns: 5,
+        last_ns: 105,
+        cause: ExitCause {
+            kind: ExitKind::Svm,
+            reason: 0x7b,
+            address: known,
+            argument: known,
+        },
+        count: 12,
+        seen: 3,
+        spent: vec![(Place::Monitor, 1 << 40)],
+        lengths: vec![(15, 2), (16, 1)],
+    });
+
     let code = [Code {
         time_ns: 6,
         space: 0,
@@ -270,6 +293,8 @@ fn cold_records_survive() {
     writer.clocks(&clocks).unwrap();
     writer.losses(&losses).unwrap();
     writer.times(&times).unwrap();
+    writer.vcpu_times(&vcpu_times).unwrap();
+    writer.exits(&exits).unwrap();
     writer.code(&code).unwrap();
     writer.spaces(&spaces).unwrap();
     let identity = ImageIdentity {
@@ -307,6 +332,8 @@ fn cold_records_survive() {
             Payload::Clocks(read) => assert_eq!(read, clocks),
             Payload::Losses(read) => assert_eq!(read, losses),
             Payload::Times(read) => assert_eq!(read, times),
+            Payload::VcpuTimes(read) => assert_eq!(read, vcpu_times),
+            Payload::Exits(read) => assert_eq!(read, exits),
             Payload::Code(read) => assert_eq!(read, code),
             Payload::Spaces(read) => assert_eq!(read, spaces),
             Payload::Image(read) => {

@@ -25,7 +25,8 @@ use crate::sys::clock::monotonic_ns;
 use std::fs::File;
 use std::sync::Arc;
 use uprof::cold::{
-    ClockPair, MappedFile, ModuleEvent, ProcessTime, Target, TaskEvent, space_of_root,
+    ClockPair, Exits, Loss, MappedFile, ModuleEvent, ProcessTime, Target, TaskEvent, VcpuTime,
+    space_of_root,
 };
 use uprof::cpu::is_kernel_address;
 use uprof::{Details, Frame, ImagePart, Registers, State, Task};
@@ -150,6 +151,12 @@ pub struct Observations {
     pub times: Option<Vec<ProcessTime>>,
     /// The guest's clock beside ours.
     pub clocks: Vec<ClockPair>,
+    /// Where the wall time of vCPUs went.
+    pub vcpu_times: Vec<VcpuTime>,
+    /// Exits of vCPUs.
+    pub exits: Vec<Exits>,
+    /// What was lost of both, or of samples.
+    pub losses: Vec<Loss>,
 }
 
 /// Identifies mapped files, and names code that is in no file. The encoder thread calls it, and waits for it only at

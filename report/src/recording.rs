@@ -36,8 +36,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use tasks::TaskNames;
 use uprof::cold::{
-    ClockPair, Code, End, Loss, Mapping, Metadata, ModuleChange, ModuleEvent, ProcessTime,
-    SpaceEvent, TargetKind, TaskEvent,
+    ClockPair, Code, End, Exits, Loss, Mapping, Metadata, ModuleChange, ModuleEvent, ProcessTime,
+    SpaceEvent, TargetKind, TaskEvent, VcpuTime,
 };
 use uprof::image::ImagePart;
 use uprof::{Block, BlockPlace, Item, Payload, SampleBlock, SpanBlock, StreamReader};
@@ -67,6 +67,8 @@ pub struct Recording {
     clocks: Vec<ClockPair>,
     losses: Vec<Loss>,
     times: Vec<ProcessTime>,
+    vcpu_times: Vec<VcpuTime>,
+    exits: Vec<Exits>,
     code: Vec<Code>,
     /// Mappings that [`Recording::assume_images`] found.
     assumed: Vec<ModuleEvent>,
@@ -188,6 +190,8 @@ impl Recording {
             clocks: Vec::new(),
             losses: Vec::new(),
             times: Vec::new(),
+            vcpu_times: Vec::new(),
+            exits: Vec::new(),
             code: Vec::new(),
             assumed: Vec::new(),
             images: Vec::new(),
@@ -309,6 +313,8 @@ impl Recording {
             Ok(Payload::Clocks(pairs)) => self.clocks.extend(pairs),
             Ok(Payload::Losses(losses)) => self.losses.extend(losses),
             Ok(Payload::Times(times)) => self.times.extend(times),
+            Ok(Payload::VcpuTimes(times)) => self.vcpu_times.extend(times),
+            Ok(Payload::Exits(exits)) => self.exits.extend(exits),
             Ok(Payload::Code(code)) => {
                 for code in code {
                     // The total is checked first, so that invented address spaces can't grow the map of
@@ -465,6 +471,16 @@ impl Recording {
     /// Samples that were lost, by reason.
     pub(crate) fn losses(&self) -> &[Loss] {
         &self.losses
+    }
+
+    /// Wall time of vCPUs, by interval and place.
+    pub(crate) fn vcpu_times(&self) -> &[VcpuTime] {
+        &self.vcpu_times
+    }
+
+    /// Exits of vCPUs, by interval and cause.
+    pub(crate) fn exits(&self) -> &[Exits] {
+        &self.exits
     }
 
     /// Processor time as the kernel counted it, by process.

@@ -9,6 +9,8 @@ LOSS_REASONS = ["ring-full", "kernel-buffer", "read-failed", "deadline", "events
                 "waits-lost", "calls-lost"]
 END_REASONS = ["duration", "stopped", "target-ended", "target-crashed", "source-failed",
                "input-ended", "cut"]
+PLACES = ["guest", "hypervisor", "monitor", "ready", "halted", "paused", "unknown"]
+EXIT_KINDS = ["vmx", "svm", "arm", "xen-hypercall", "xen-trap", "recorder"]
 
 
 def recorder_lines(record):
@@ -104,6 +106,31 @@ def time_line(record):
             f" own={record.integer()} ended={record.integer()}")
 
 
+def spent_text(record):
+    """Places with their times, in both of §6.11 and §6.12."""
+    pairs = record.vec(lambda pair: (pair.variant(PLACES), pair.integer()))
+    return "".join(f" {place}={time_ns}" for place, time_ns in pairs)
+
+
+def vcpu_time_line(record):
+    """§6.11."""
+    return (f"vcpu_time task={task_text(record.task())} first={record.integer()} last={record.integer()}"
+            f"{spent_text(record)}")
+
+
+def exits_line(record):
+    """§6.12."""
+    def address(value):
+        return f"{value:x}"
+    line = (f"exits task={task_text(record.task())} first={record.integer()} last={record.integer()}"
+            f" kind={record.variant(EXIT_KINDS)} reason={record.integer():x}"
+            f" address={known(record.option(Bincode.integer), address)}"
+            f" argument={known(record.option(Bincode.integer), address)}"
+            f" count={record.integer()} seen={record.integer()}{spent_text(record)}")
+    lengths = record.vec(lambda pair: f"{pair.integer()}:{pair.integer()}")
+    return f"{line} lengths={','.join(lengths)}"
+
+
 def code_line(record):
     """§6.10."""
     return (f"code time={record.integer()} space={record.u32()} address={record.integer():x}"
@@ -145,6 +172,8 @@ COLD_PAYLOADS = {
     "clocks": vec_of(clock_line),
     "losses": vec_of(loss_line),
     "times": vec_of(time_line),
+    "vcpu-times": vec_of(vcpu_time_line),
+    "exits": vec_of(exits_line),
     "code": vec_of(code_line),
     "spaces": vec_of(space_line),
     "end": end_lines,

@@ -425,6 +425,9 @@ impl<W: Write> Encoder<W> {
         let seen = self.observer.look(now_ns);
         self.pending.tasks.extend(seen.tasks);
         self.pending.clocks.extend(seen.clocks);
+        self.pending.vcpu_times.extend(seen.vcpu_times);
+        self.pending.exits.extend(seen.exits);
+        self.pending.losses.extend(seen.losses);
         seen.modules
             .into_iter()
             .for_each(|event| self.add_module(event));

@@ -4,7 +4,9 @@
 //! order in which a reader needs them.
 
 use std::io::{self, Write};
-use uprof::cold::{ClockPair, Code, Loss, ModuleEvent, ProcessTime, SpaceEvent, TaskEvent};
+use uprof::cold::{
+    ClockPair, Code, Exits, Loss, ModuleEvent, ProcessTime, SpaceEvent, TaskEvent, VcpuTime,
+};
 use uprof::{ImagePart, Writer};
 
 /// Records by kind.
@@ -15,6 +17,8 @@ pub struct Pending {
     pub spaces: Vec<SpaceEvent>,
     pub losses: Vec<Loss>,
     pub times: Vec<ProcessTime>,
+    pub vcpu_times: Vec<VcpuTime>,
+    pub exits: Vec<Exits>,
     pub clocks: Vec<ClockPair>,
     pub parts: Vec<ImagePart>,
 }
@@ -32,6 +36,8 @@ impl Pending {
         writer.modules(&self.modules)?;
         writer.losses(&self.losses)?;
         writer.times(&self.times)?;
+        writer.vcpu_times(&self.vcpu_times)?;
+        writer.exits(&self.exits)?;
         writer.clocks(&self.clocks)?;
         writer.spaces(&self.spaces)?;
         writer.code(code)?;
@@ -44,6 +50,8 @@ impl Pending {
         self.spaces.clear();
         self.losses.clear();
         self.times.clear();
+        self.vcpu_times.clear();
+        self.exits.clear();
         self.clocks.clear();
         self.parts.clear();
         writer.flush()

@@ -174,6 +174,14 @@ impl<W: Write> Output for Redactor<'_, W> {
                 let times: Vec<_> = times.iter().map(records::time).collect();
                 self.writer.times(&times)
             }
+            Payload::VcpuTimes(times) => {
+                let times: Vec<_> = times.iter().map(records::vcpu_time).collect();
+                self.writer.vcpu_times(&times)
+            }
+            Payload::Exits(exits) => {
+                let exits: Vec<_> = exits.iter().map(records::exits).collect();
+                self.writer.exits(&exits)
+            }
             Payload::Spaces(events) => {
                 let events = events.iter().map(|event| records::space(texts, event));
                 self.writer.spaces(&events.collect::<Vec<_>>())

@@ -8,7 +8,7 @@ mod spans;
 use crate::work;
 use forms::{hexadecimal, known, put, quoted, task, yes_or_no};
 use std::io::{self, Write};
-use uprof::cold::{MappedFile, Metadata, ModuleChange, SpaceChange, TaskChange};
+use uprof::cold::{MappedFile, Metadata, ModuleChange, Place, SpaceChange, TaskChange};
 use uprof::{
     Block, Codec, Details, Form, Found, FrameKind, Item, Payload, Row, SampleBlock, Shown,
 };
@@ -243,6 +243,37 @@ fn write_cold(payload: &Payload, out: &mut dyn Write) -> io::Result<()> {
                 time.space, time.first_ns, time.last_ns, time.own_ns, time.ended_ns
             )
         }),
+        Payload::VcpuTimes(times) => times.iter().try_for_each(|time| {
+            writeln!(
+                out,
+                "vcpu_time task={} first={} last={}{}",
+                task(Some(time.task)),
+                time.first_ns,
+                time.last_ns,
+                spent(&time.spent)
+            )
+        }),
+        Payload::Exits(exits) => exits.iter().try_for_each(|exits| {
+            let hex = |number: Option<u64>| number.map_or("-".into(), |it| format!("{it:x}"));
+            let lengths = exits.lengths.iter();
+            let lengths: Vec<_> = lengths.map(|(ns, n)| format!("{ns}:{n}")).collect();
+            writeln!(
+                out,
+                "exits task={} first={} last={} kind={} reason={:x} address={} argument={} count={} \
+                 seen={}{} lengths={}",
+                task(Some(exits.task)),
+                exits.first_ns,
+                exits.last_ns,
+                exits.cause.kind.name(),
+                exits.cause.reason,
+                hex(exits.cause.address),
+                hex(exits.cause.argument),
+                exits.count,
+                exits.seen,
+                spent(&exits.spent),
+                lengths.join(",")
+            )
+        }),
         Payload::Code(code) => code.iter().try_for_each(|code| {
             writeln!(
                 out,
@@ -278,6 +309,14 @@ fn write_cold(payload: &Payload, out: &mut dyn Write) -> io::Result<()> {
         }
         Payload::Samples(_) | Payload::Spans(_) | Payload::Image(_) | Payload::Unknown(_) => Ok(()),
     }
+}
+
+/// Nanoseconds by place, each with a space before it.
+fn spent(spent: &[(Place, u64)]) -> String {
+    let all = spent
+        .iter()
+        .map(|(place, ns)| format!(" {}={ns}", place.name()));
+    all.collect()
 }
 
 fn write_metadata(metadata: &Metadata, out: &mut dyn Write) -> io::Result<()> {

@@ -7,9 +7,9 @@ use super::text::{Text, Texts};
 use crate::images::symbols::{Line, SymbolTable};
 use crate::stacks::embedded::{Embedded, LineTable};
 use uprof::cold::{
-    ClockPair, End, Host, Loss, MappedFile, Mapping, Metadata, ModuleChange, ModuleEvent,
-    ProcessTime, Recorder, Sampling, SpaceChange, SpaceEvent, Target, TargetKind, TaskChange,
-    TaskEvent,
+    ClockPair, End, ExitCause, Exits, Host, Loss, MappedFile, Mapping, Metadata, ModuleChange,
+    ModuleEvent, ProcessTime, Recorder, Sampling, SpaceChange, SpaceEvent, Target, TargetKind,
+    TaskChange, TaskEvent, VcpuTime,
 };
 use uprof::image::{ImageIdentity, Symbol};
 use uprof::{Details, Frame, Row, Sample, Span, SpanKind, SpanRow, State, Stop};
@@ -221,6 +221,57 @@ pub(super) fn time(old: &ProcessTime) -> ProcessTime {
         last_ns,
         own_ns,
         ended_ns,
+    }
+}
+
+/// Wall time of a vCPU.
+pub(super) fn vcpu_time(old: &VcpuTime) -> VcpuTime {
+    let VcpuTime {
+        task,
+        first_ns,
+        last_ns,
+        spent,
+    } = old;
+    VcpuTime {
+        task: *task,
+        first_ns: *first_ns,
+        last_ns: *last_ns,
+        spent: spent.clone(),
+    }
+}
+
+/// Exits of a vCPU: numbers of the machine only.
+pub(super) fn exits(old: &Exits) -> Exits {
+    let Exits {
+        task,
+        first_ns,
+        last_ns,
+        cause,
+        count,
+        seen,
+        spent,
+        lengths,
+    } = old;
+    let ExitCause {
+        kind,
+        reason,
+        address,
+        argument,
+    } = *cause;
+    Exits {
+        task: *task,
+        first_ns: *first_ns,
+        last_ns: *last_ns,
+        cause: ExitCause {
+            kind,
+            reason,
+            address,
+            argument,
+        },
+        count: *count,
+        seen: *seen,
+        spent: spent.clone(),
+        lengths: lengths.clone(),
     }
 }
 
