@@ -114,6 +114,11 @@ pub struct Args {
     #[arg(long, conflicts_with = "ptrace")]
     pub off_cpu: bool,
 
+    /// Record where the time of the guest's vCPUs goes, too: its code, exits by reason and instruction, the monitor,
+    /// waits for a processor. Guests of kvm:PID only, as root (report --time, --exits)
+    #[arg(long)]
+    pub host: bool,
+
     /// Follow the calls of these functions by breakpoints, instead of samples (names as nm prints them):
     /// when, how long and in which other; for some seconds and functions that are not called all the time.
     /// Guests behind a gdb stub or in QEMU only (report --calls)
@@ -122,7 +127,7 @@ pub struct Args {
         value_name = "FUNCTION",
         value_delimiter = ',',
         conflicts_with_all = ["frequency", "stack", "frame_pointers", "ip_only", "no_pause", "depth", "freeze_budget",
-                              "max_overhead", "follow", "off_cpu", "per_thread", "ptrace", "all", "command"]
+                              "max_overhead", "follow", "off_cpu", "host", "per_thread", "ptrace", "all", "command"]
     )]
     pub calls: Vec<String>,
 
@@ -258,6 +263,7 @@ impl Args {
             most_overhead: self.max_overhead,
             per_thread: self.per_thread,
             off_cpu: self.off_cpu,
+            host: self.host,
             calls: self.calls.clone(),
             most_stops_hz: self.most_stops,
             command_line: std::env::args().collect(),

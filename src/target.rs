@@ -72,6 +72,8 @@ pub struct Backend {
     examine_host: Option<fn(&mut Report)>,
     /// Reads the mark of a recorder that was killed while it had paused a guest of the kind.
     read_mark: Option<ReadMark>,
+    /// Whether `--host` records where the time of its vCPUs goes.
+    has_host: bool,
 }
 
 /// Kinds of targets, by what can be recorded of them.
@@ -112,6 +114,10 @@ const KIND_FLAGS: [KindFlag; 3] = [
     },
 ];
 
+/// The message for `--host` with targets that are not guests of this machine, or whose vCPUs are not seen here.
+const HOST_REFUSAL: &str =
+    "--host is for guests whose hypervisor says where their time goes: kvm:PID";
+
 /// Ample time for a hypercall or a signal.
 const LOCAL_BUDGET: Duration = Duration::from_micros(200);
 /// Time for a deep stack through a stub under emulation.
@@ -134,6 +140,7 @@ pub const BACKENDS: &[Backend] = &[
         examine: |list, elf| examine_processes(pids(list)?, elf),
         examine_host: Some(process::doctor::examine_host),
         read_mark: None,
+        has_host: false,
     },
     Backend {
         prefix: "name:",
@@ -147,6 +154,7 @@ pub const BACKENDS: &[Backend] = &[
         examine: |name, elf| examine_processes(Scope::named(name)?, elf),
         examine_host: None,
         read_mark: None,
+        has_host: false,
     },
     Backend {
         prefix: "cgroup:",
@@ -160,6 +168,7 @@ pub const BACKENDS: &[Backend] = &[
         examine: |path, elf| examine_processes(Scope::Cgroup(Cgroup::find(path)?), elf),
         examine_host: None,
         read_mark: None,
+        has_host: false,
     },
     Backend {
         prefix: "gdb:",
@@ -173,6 +182,7 @@ pub const BACKENDS: &[Backend] = &[
         examine: |address, elf| Ok(gdb::doctor::examine(address, elf)),
         examine_host: None,
         read_mark: Some(gdb::release::paused_guest),
+        has_host: false,
     },
     Backend {
         prefix: "qemu:",
@@ -186,6 +196,7 @@ pub const BACKENDS: &[Backend] = &[
         examine: |path, elf| Ok(qemu::doctor::examine(&Monitor::at(path), elf)),
         examine_host: Some(qemu::doctor::examine_host),
         read_mark: None,
+        has_host: false,
     },
     Backend {
         prefix: "libvirt:",
@@ -199,6 +210,7 @@ pub const BACKENDS: &[Backend] = &[
         examine: |name, elf| Ok(qemu::doctor::examine(&libvirt(name)?, elf)),
         examine_host: None,
         read_mark: None,
+        has_host: false,
     },
     Backend {
         prefix: "kvm:",
@@ -207,11 +219,12 @@ pub const BACKENDS: &[Backend] = &[
         kind: Kind::Guest,
         budget: LOCAL_BUDGET,
         stack_bytes: GUEST_STACK_BYTES,
-        open: |pid, wanted, _| Ok(kvm::open(monitor(pid)?, images_of(wanted)?)?),
+        open: |pid, wanted, plan| Ok(kvm::open(monitor(pid)?, images_of(wanted)?, plan)?),
         breakpoints: None,
         examine: |pid, elf| Ok(kvm::doctor::examine(monitor(pid)?, elf)),
         examine_host: None,
         read_mark: None,
+        has_host: true,
     },
     Backend {
         prefix: "agent:",
@@ -225,6 +238,7 @@ pub const BACKENDS: &[Backend] = &[
         examine: |address, elf| Ok(agent::doctor::examine(address, elf)),
         examine_host: None,
         read_mark: None,
+        has_host: false,
     },
     Backend {
         prefix: "",
@@ -238,6 +252,7 @@ pub const BACKENDS: &[Backend] = &[
         examine: |domain, elf| Ok(xen::doctor::examine_domain(domain, elf)),
         examine_host: Some(xen::doctor::examine_host),
         read_mark: Some(xen::paused_guest),
+        has_host: false,
     },
 ];
 
@@ -358,6 +373,10 @@ pub fn open(
     status: &ExitStatus,
 ) -> anyhow::Result<Source> {
     let has_target = wanted.command.is_empty() && !wanted.all;
+    let has_host = has_target && backend_of(wanted.target).is_some_and(|(one, _)| one.has_host);
+    if plan.host && !has_host {
+        bail!("{HOST_REFUSAL}");
+    }
     let kind = kind_of(Some(wanted.target).filter(|_| has_target));
     for flag in KIND_FLAGS {
         if (flag.is_given)(plan) && kind != flag.kind {

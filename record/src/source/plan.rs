@@ -30,6 +30,9 @@ pub struct Plan {
     pub per_thread: bool,
     /// Whether to record also where and how long threads wait.
     pub off_cpu: bool,
+    /// Whether to record also where the wall time of a guest's vCPUs goes: exits, waits for a processor, and what the
+    /// monitor does.
+    pub host: bool,
     /// Functions whose calls are followed by breakpoints, instead of samples; none for samples.
     pub calls: Vec<String>,
     /// Most stops a second that breakpoints may cause.
@@ -68,6 +71,7 @@ impl Default for Plan {
             most_overhead: None,
             per_thread: false,
             off_cpu: false,
+            host: false,
             calls: Vec::new(),
             most_stops_hz: USUAL_STOPS_HZ,
             command_line: Vec::new(),

@@ -11,6 +11,7 @@ use crate::guest::guardian::Guardian;
 use crate::guest::held::let_all_go;
 use crate::guest::page_tables::{Paging, Roots};
 use crate::guest::processor_time::{MISSED_TIME, VcpuTimes};
+use crate::source::plan::Plan;
 use crate::source::ring::Sink;
 use crate::source::{
     Facts, Hot, LastFreeze, Life, PageTables, Source, SourceError, StopWorld, Vcpu, Vcpus,
@@ -67,7 +68,7 @@ struct KvmSource {
 ///
 /// # Errors
 /// Says why the guest can't be sampled; it keeps running.
-pub fn open(pid: i32, images: Vec<Image>) -> Result<Source, SourceError> {
+pub fn open(pid: i32, images: Vec<Image>, plan: &Plan) -> Result<Source, SourceError> {
     if !cfg!(target_arch = "x86_64") {
         return Err(SourceError(
             "KVM hands out registers without being asked on x86-64 alone: record the guest by its monitor's gdb stub \
@@ -126,6 +127,7 @@ pub fn open(pid: i32, images: Vec<Image>) -> Result<Source, SourceError> {
     source.find_memory()?;
     let total = monitor.vcpus.len();
     source.note_what_was_found(total);
+    let _ = plan.host;
     (source.freezes, source.left_out, source.narrow) = (0, 0, 0);
     Ok(Source::of(Hot::StopWorld(Box::new(source))))
 }
