@@ -251,6 +251,8 @@ tags! {
         WaitsLost = 6 "waits-lost",
         /// Calls could not be followed by breakpoints.
         CallsLost = 7 "calls-lost",
+        /// Exits of vCPUs were lost, so the time around them is unknown.
+        ExitsLost = 8 "exits-lost",
     }
 }
 
@@ -266,6 +268,7 @@ impl LossReason {
             LossReason::Damaged => "lost with damaged parts of the file",
             LossReason::WaitsLost => "waits of unknown length or records of them, left out",
             LossReason::CallsLost => "calls that breakpoints could not follow, or more",
+            LossReason::ExitsLost => "records of exits, whose time is unknown",
         }
     }
 }

@@ -138,6 +138,11 @@ pub trait Observer: Send {
         let _ = last;
         None
     }
+
+    /// What was seen since the last look. Called once, when sampling has ended.
+    fn end(&mut self) -> Observations {
+        Observations::default()
+    }
 }
 
 /// What an [`Observer`] saw.
@@ -157,6 +162,30 @@ pub struct Observations {
     pub exits: Vec<Exits>,
     /// What was lost of both, or of samples.
     pub losses: Vec<Loss>,
+}
+
+impl Observations {
+    /// Adds later ones.
+    pub fn join(&mut self, later: Observations) {
+        let Observations {
+            tasks,
+            modules,
+            times,
+            clocks,
+            vcpu_times,
+            exits,
+            losses,
+        } = later;
+        self.tasks.extend(tasks);
+        self.modules.extend(modules);
+        if let Some(times) = times {
+            self.times.get_or_insert_default().extend(times);
+        }
+        self.clocks.extend(clocks);
+        self.vcpu_times.extend(vcpu_times);
+        self.exits.extend(exits);
+        self.losses.extend(losses);
+    }
 }
 
 /// Identifies mapped files, and names code that is in no file. The encoder thread calls it, and waits for it only at

@@ -12,6 +12,7 @@ pub mod pids;
 pub mod stat;
 pub mod thread_times;
 pub mod perf;
+pub mod tracefs;
 pub mod ring_buffer;
 pub mod guardian_process;
 pub mod xen;

@@ -70,8 +70,12 @@ void run_on(char *stack_top, void (*function)(u64), u64 argument);
 /* work.c */
 extern volatile u64 progress[MAX_VCPUS][8];
 void vcpu_main(int vcpu) __attribute__((noreturn));
+void burn(volatile u64 *counter, u64 units);
 
 #ifdef __x86_64__
+/* exits.c */
+void exits_round(int vcpu, u64 round);
+
 /* platform.c, for guests of Xen */
 long hypercall(int number, u64 a, u64 b, u64 c);
 u64 machine_frame(u64 frame);

@@ -170,14 +170,14 @@ static int option(const char *name, u64 *value)
 /* hold: no vCPU begins its work until someone from outside writes 0 here. */
 volatile u64 hold;
 
-struct plan { u64 deep, irq, block, cycle, naps, nowhere, outside, remap, rounds, reason, late, vcpus; };
+struct plan { u64 deep, irq, block, cycle, naps, nowhere, outside, remap, rounds, reason, late, vcpus, exits; };
 static struct plan plan;
 
 static void read_plan(void)
 {
 	static const struct { const char *name; u64 *value; } options[] = {
 		{ "deep", &plan.deep }, { "rounds", &plan.rounds }, { "reason", &plan.reason },
-		{ "late", &plan.late }, { "vcpus", &plan.vcpus },
+		{ "late", &plan.late }, { "vcpus", &plan.vcpus }, { "exits", &plan.exits },
 	};
 	static const struct { const char *name; u64 *value; } words[] = {
 		{ "irq", &plan.irq }, { "block", &plan.block }, { "cycle", &plan.cycle },
@@ -224,6 +224,10 @@ NOINLINE void work(u64 vcpu)
 	if (plan.block && vcpu == 1)
 		for (;;)
 			block();
+#ifdef __x86_64__
+	for (u64 round = 1; !vcpu && round <= plan.exits; round++)
+		exits_round(vcpu, round);
+#endif
 	for (u64 round = 1;; round++) {
 		one_round(vcpu);
 		if (vcpu)

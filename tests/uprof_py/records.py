@@ -6,7 +6,7 @@ from .numbers import Bincode, Malformed, known, quote, read_sections, task_text
 TARGET_KINDS = ["synthetic", "process", "xen-domain", "gdb-stub", "qemu", "imported", "agent", "kvm"]
 ARCHITECTURES = ["x86_64", "aarch64"]
 LOSS_REASONS = ["ring-full", "kernel-buffer", "read-failed", "deadline", "events-lost", "damaged",
-                "waits-lost", "calls-lost"]
+                "waits-lost", "calls-lost", "exits-lost"]
 END_REASONS = ["duration", "stopped", "target-ended", "target-crashed", "source-failed",
                "input-ended", "cut"]
 PLACES = ["guest", "hypervisor", "monitor", "ready", "halted", "paused", "unknown"]

@@ -14,6 +14,7 @@ mod search;
 mod ram;
 mod rescue;
 mod source;
+mod host;
 pub mod doctor;
 
 pub use source::open;

@@ -56,6 +56,12 @@ const SAMPLE_TYPE: u64 = (abi::PERF_SAMPLE_IP
     | abi::PERF_SAMPLE_CPU
     | abi::PERF_SAMPLE_CALLCHAIN
     | abi::PERF_SAMPLE_REGS_USER) as u64;
+/// The contents of every sample of a tracepoint; they begin as those of other samples.
+const TRACEPOINT_TYPE: u64 = (abi::PERF_SAMPLE_IP
+    | abi::PERF_SAMPLE_TID
+    | abi::PERF_SAMPLE_TIME
+    | abi::PERF_SAMPLE_CPU
+    | abi::PERF_SAMPLE_RAW) as u64;
 /// Bytes at the end of every other record: task, time and processor.
 pub const TRAILER_BYTES: usize = 24;
 
@@ -143,6 +149,31 @@ impl Event {
         };
         let flags = libc::c_ulong::from(flags);
         let fd = open(&mut attributes, pid, cpu, flags)?;
+        // SAFETY: the kernel has just returned this descriptor, so nobody else owns it.
+        Ok(Event(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Opens the tracepoint with this number on thread `tid`: a record with its raw fields each time that the thread passes
+    /// it. With `switches`, also records of the thread's switches.
+    ///
+    /// # Errors
+    /// The error of `perf_event_open`.
+    pub fn open_tracepoint(id: u64, tid: i32, switches: bool) -> Result<Self, Errno> {
+        let mut attributes = abi::perf_event_attr {
+            type_: abi::PERF_TYPE_TRACEPOINT,
+            size: size_of::<abi::perf_event_attr>() as u32,
+            config: id,
+            sample_type: TRACEPOINT_TYPE,
+            clockid: libc::CLOCK_MONOTONIC,
+            ..Default::default()
+        };
+        attributes.__bindgen_anon_1.sample_period = 1;
+        attributes.set_context_switch(u64::from(switches));
+        attributes.set_sample_id_all(1);
+        attributes.set_use_clockid(1);
+        attributes.set_watermark(1);
+        let flags = libc::c_ulong::from(abi::PERF_FLAG_FD_CLOEXEC);
+        let fd = open(&mut attributes, tid, -1, flags)?;
         // SAFETY: the kernel has just returned this descriptor, so nobody else owns it.
         Ok(Event(unsafe { OwnedFd::from_raw_fd(fd) }))
     }

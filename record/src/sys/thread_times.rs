@@ -35,9 +35,19 @@ impl ThreadTimes {
     /// (Documentation/scheduler/sched-stats.rst). It is as old as the moment when the thread last stopped, or its
     /// processor's last tick. `None` if the kernel doesn't report it.
     pub fn processor_time_ns(&self) -> Option<u64> {
+        self.field(0)
+    }
+
+    /// For how long the thread has waited for a processor, in nanoseconds, by the second field of its `schedstat`. A
+    /// wait that is not over is not in it. `None` if the kernel doesn't report it.
+    pub fn delay_ns(&self) -> Option<u64> {
+        self.field(1)
+    }
+
+    fn field(&self, number: usize) -> Option<u64> {
         let mut text = [0; 128];
         let read = self.schedstat.as_ref()?.read_at(&mut text, 0).ok()?;
-        let first = text[..read].split(|byte| *byte == b' ').next()?;
-        std::str::from_utf8(first).ok()?.parse().ok()
+        let field = text[..read].split(|byte| *byte == b' ').nth(number)?;
+        std::str::from_utf8(field).ok()?.parse().ok()
     }
 }

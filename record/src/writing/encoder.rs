@@ -228,7 +228,7 @@ impl<W: Write> Encoder<W> {
             gathered += samples;
             let now_ns = monotonic_ns();
             if finished || now_ns - flushed_ns >= FLUSH_NS {
-                self.observe(now_ns);
+                self.observe(now_ns, &mut tally);
                 self.take_answer(finished, &mut tally);
                 let result = self.flush(finished);
                 self.check(result, &mut tally, counters);
@@ -384,7 +384,7 @@ impl<W: Write> Encoder<W> {
             NoteKind::Cleared => {
                 self.add_module(module_event(ModuleChange::Cleared));
                 // A mapping may be gone before the next regular observation.
-                self.observe(time_ns);
+                self.observe(time_ns, tally);
             }
             NoteKind::CopiedFrom(space) => {
                 self.add_module(module_event(ModuleChange::CopiedFrom(space)));
@@ -421,13 +421,16 @@ impl<W: Write> Encoder<W> {
         }
     }
 
-    fn observe(&mut self, now_ns: u64) {
+    fn observe(&mut self, now_ns: u64, tally: &mut Tally) {
         let seen = self.observer.look(now_ns);
         self.pending.tasks.extend(seen.tasks);
         self.pending.clocks.extend(seen.clocks);
         self.pending.vcpu_times.extend(seen.vcpu_times);
         self.pending.exits.extend(seen.exits);
-        self.pending.losses.extend(seen.losses);
+        for loss in seen.losses {
+            tally.lose(loss.reason, loss.count);
+            self.pending.losses.push(loss);
+        }
         seen.modules
             .into_iter()
             .for_each(|event| self.add_module(event));

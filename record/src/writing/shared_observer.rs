@@ -3,7 +3,6 @@
 
 use crate::source::{Observations, Observer};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use uprof::cold::ProcessTime;
 
 /// An observer, and those of its results that were not taken yet.
 pub struct SharedObserver(Mutex<Inner>);
@@ -11,8 +10,8 @@ pub struct SharedObserver(Mutex<Inner>);
 struct Inner {
     /// `None` if there is no observer, and after its last call.
     observer: Option<Box<dyn Observer>>,
-    /// Processor time that was not taken yet.
-    marked: Option<Vec<ProcessTime>>,
+    /// What was not taken yet.
+    marked: Observations,
 }
 
 impl SharedObserver {
@@ -20,33 +19,32 @@ impl SharedObserver {
     pub fn new(observer: Option<Box<dyn Observer>>) -> Self {
         SharedObserver(Mutex::new(Inner {
             observer,
-            marked: None,
+            marked: Observations::default(),
         }))
     }
 
     /// Returns the changes since the last call.
     pub fn look(&self, now_ns: u64) -> Observations {
         let mut inner = self.inner();
-        let marked = inner.marked.take();
-        let mut seen = Observations::default();
+        let mut seen = std::mem::take(&mut inner.marked);
         if let Some(observer) = &mut inner.observer {
-            seen = observer.look(now_ns);
-        }
-        if let Some(times) = marked {
-            seen.times.get_or_insert_default().extend(times);
+            seen.join(observer.look(now_ns));
         }
         seen
     }
 
     /// Reads processor time when sampling begins, and when it has ended (`last`). The next call of
-    /// [`SharedObserver::look`] returns it.
+    /// [`SharedObserver::look`] returns it, and at the end the last observations.
     pub fn mark(&self, last: bool) {
-        let mut inner = self.inner();
-        if let Some(times) = inner.observer.as_mut().and_then(|one| one.count(last)) {
-            inner.marked.get_or_insert_default().extend(times);
+        let inner = &mut *self.inner();
+        if let Some(observer) = &mut inner.observer {
+            inner.marked.join(Observations {
+                times: observer.count(last),
+                ..Observations::default()
+            });
         }
-        if last {
-            inner.observer = None;
+        if last && let Some(mut observer) = inner.observer.take() {
+            inner.marked.join(observer.end());
         }
     }
 

@@ -1,5 +1,6 @@
 //! Samples the guest of a monitor, whose vCPUs' threads it pauses for each sample.
 
+use super::host::{self, HostObserver, PauseReports, VcpuThreadId};
 use super::monitor::Monitor;
 use super::ram::{Evidence, Ram};
 use super::rescue::{MonitorRescuer, Words};
@@ -14,7 +15,7 @@ use crate::guest::processor_time::{MISSED_TIME, VcpuTimes};
 use crate::source::plan::Plan;
 use crate::source::ring::Sink;
 use crate::source::{
-    Facts, Hot, LastFreeze, Life, PageTables, Source, SourceError, StopWorld, Vcpu, Vcpus,
+    Facts, Hot, LastFreeze, Life, Observer, PageTables, Source, SourceError, StopWorld, Vcpu, Vcpus,
 };
 use crate::sys::clock::monotonic_ns;
 use nix::errno::Errno;
@@ -61,6 +62,8 @@ struct KvmSource {
     left_out: u64,
     /// Since when another program has traced the threads.
     held_by_other_ns: Option<u64>,
+    /// Where pauses are reported, if the host's view of the vCPUs is recorded.
+    pauses: Option<PauseReports>,
 }
 
 /// Opens the guest of process `pid`. Must be called on the thread that will sample, while it is the only one, since it
@@ -123,13 +126,20 @@ pub fn open(pid: i32, images: Vec<Image>, plan: &Plan) -> Result<Source, SourceE
         since_ns: 0,
         left_out: 0,
         held_by_other_ns: None,
+        pauses: None,
     };
     source.find_memory()?;
     let total = monitor.vcpus.len();
     source.note_what_was_found(total);
-    let _ = plan.host;
+    let mut observer: Option<Box<dyn Observer>> = None;
+    if plan.host {
+        observer = Some(Box::new(source.watch_host()?));
+    }
     (source.freezes, source.left_out, source.narrow) = (0, 0, 0);
-    Ok(Source::of(Hot::StopWorld(Box::new(source))))
+    Ok(Source {
+        observer,
+        ..Source::of(Hot::StopWorld(Box::new(source)))
+    })
 }
 
 fn facts(monitor: &Monitor, vcpus: &[VcpuThread], images: Vec<Image>) -> Facts {
@@ -195,6 +205,23 @@ impl KvmSource {
                  this kernel is older than Linux 4.17"
             )
         }))
+    }
+
+    /// Begins to watch what the host knows of the vCPUs.
+    fn watch_host(&mut self) -> Result<HostObserver, SourceError> {
+        let threads = self.vcpus.iter().map(|vcpu| VcpuThreadId {
+            task: Task {
+                space: 0,
+                vcpu: vcpu.number,
+            },
+            pid: self.pid,
+            tid: vcpu.thread.tid(),
+        });
+        let (observer, pauses) = host::open(&threads.collect::<Vec<_>>())?;
+        self.pauses = Some(pauses);
+        let note = "exits by KVM's tracepoints, waits by the scheduler's switches";
+        self.facts.notes.push(("time of vCPUs".into(), note.into()));
+        Ok(observer)
     }
 
     fn note_what_was_found(&mut self, total: usize) {
@@ -295,6 +322,9 @@ impl KvmSource {
         self.let_go_ns = let_all_go(&mut self.vcpus);
         // Between samples, no thread is paused.
         self.runs_from_ns = self.let_go_ns.or(self.runs_from_ns);
+        if let Some(pauses) = &mut self.pauses {
+            pauses.end(self.let_go_ns.unwrap_or_else(monotonic_ns));
+        }
     }
 }
 
@@ -311,6 +341,9 @@ impl StopWorld for KvmSource {
         self.freezes += 1;
         self.since_ns = now_ns.saturating_sub(self.runs_from_ns.unwrap_or(now_ns));
         self.guardian.freezing();
+        if let Some(pauses) = &self.pauses {
+            pauses.begin(now_ns);
+        }
         match self.hold() {
             Ok(true) => {
                 self.read_all(vcpus);

@@ -1,0 +1,358 @@
+//! Where the time of a guest's vCPUs goes, by the tracepoints of KVM and the switches of their threads.
+//!
+//! The kernel writes the events of each thread into a ring buffer. A thread of the recorder reads them, keeps the time
+//! line of each vCPU, and passes on sums. Nothing of this stops the guest.
+
+mod events;
+
+use crate::guest::exits::{ExitTable, places};
+use crate::guest::timeline::{Pauses, Timeline};
+use crate::source::{Observations, Observer, SourceError};
+use crate::sys::clock::monotonic_ns;
+use crate::sys::perf::{Event, page_bytes};
+use crate::sys::ring_buffer::RingBuffer;
+use crate::sys::thread_times::ThreadTimes;
+use events::{Decoder, Tracepoints};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use uprof::Task;
+use uprof::cold::{Loss, LossReason, VcpuTime};
+
+/// Memory for all ring buffers, and the bounds of a single one, in bytes.
+const RINGS_BYTES: usize = 64 << 20;
+const RING_BYTES_MIN: usize = 64 << 10;
+const RING_BYTES_MAX: usize = 2 << 20;
+/// How often sums are passed on. A killed recorder loses no more.
+const FLUSH_NS: u64 = 400_000_000;
+/// Longest time between two looks at the ring buffers, in milliseconds.
+const LOOK_MS: u16 = 10;
+/// Sums that may wait for the encoder; further ones join those of the next interval.
+const WAITING_MAX: usize = 64;
+/// Pauses that may wait for this thread.
+const PAUSES_MAX: usize = 4096;
+/// How long to wait for the last sums at the end.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The sampler's end: reports its pauses, without waiting.
+#[derive(Debug)]
+pub struct PauseReports {
+    queue: rtrb::Producer<(u64, u64)>,
+    /// Since when the guest is paused; 0 if it is not.
+    since_ns: Arc<AtomicU64>,
+}
+
+impl PauseReports {
+    /// The guest is about to be paused.
+    pub fn begin(&self, now_ns: u64) {
+        self.since_ns.store(now_ns, Ordering::Release);
+    }
+
+    /// The pause that began last is over.
+    pub fn end(&mut self, now_ns: u64) {
+        let since_ns = self.since_ns.load(Ordering::Relaxed);
+        if since_ns > 0 {
+            // If the queue is full, a pause counts as time of KVM.
+            let _ = self.queue.push((since_ns, now_ns.max(since_ns)));
+            self.since_ns.store(0, Ordering::Release);
+        }
+    }
+}
+
+/// A vCPU's thread.
+#[derive(Debug, Clone, Copy)]
+pub struct VcpuThreadId {
+    /// The vCPU.
+    pub task: Task,
+    /// Process and thread.
+    pub pid: i32,
+    /// Thread id.
+    pub tid: i32,
+}
+
+/// One thread's events.
+struct Watched {
+    timeline: Timeline,
+    ring: RingBuffer,
+    times: Option<ThreadTimes>,
+    delay_ns: u64,
+    /// Kept open; the first owns the ring buffer.
+    events: Vec<Event>,
+}
+
+/// Reads the events of all vCPUs.
+struct Watcher {
+    vcpus: Vec<Watched>,
+    decoder: Decoder,
+    pauses: Pauses,
+    queue: rtrb::Consumer<(u64, u64)>,
+    pause_since_ns: Arc<AtomicU64>,
+    table: ExitTable,
+    flushed_ns: u64,
+    lost: u64,
+}
+
+/// Passes on what the [`Watcher`] found, which has a thread of its own from [`Observer::count`] on.
+pub struct HostObserver {
+    watcher: Option<Watcher>,
+    running: Option<(JoinHandle<()>, Receiver<Observations>)>,
+    stop: Arc<AtomicBool>,
+}
+
+/// Opens the events of these threads.
+///
+/// # Errors
+/// Says why they can't be had, and what to do.
+pub fn open(threads: &[VcpuThreadId]) -> Result<(HostObserver, PauseReports), SourceError> {
+    let tracepoints = Tracepoints::find()?;
+    let now_ns = monotonic_ns();
+    let bytes = (RINGS_BYTES / threads.len().max(1)).clamp(RING_BYTES_MIN, RING_BYTES_MAX);
+    let pages = (bytes / page_bytes()).next_power_of_two();
+    let vcpus = threads
+        .iter()
+        .map(|thread| watch(&tracepoints, thread, pages, now_ns).map_err(refused));
+    let vcpus = vcpus.collect::<Result<Vec<_>, _>>()?;
+    let (pauses, queue) = rtrb::RingBuffer::new(PAUSES_MAX);
+    let pause_since_ns = Arc::new(AtomicU64::new(0));
+    let watcher = Watcher {
+        vcpus,
+        decoder: Decoder::new(tracepoints),
+        pauses: Pauses::default(),
+        queue,
+        pause_since_ns: Arc::clone(&pause_since_ns),
+        table: ExitTable::default(),
+        flushed_ns: now_ns,
+        lost: 0,
+    };
+    let observer = HostObserver {
+        watcher: Some(watcher),
+        running: None,
+        stop: Arc::default(),
+    };
+    let reports = PauseReports {
+        queue: pauses,
+        since_ns: pause_since_ns,
+    };
+    Ok((observer, reports))
+}
+
+fn refused(errno: Errno) -> SourceError {
+    let advice = match errno {
+        Errno::EACCES | Errno::EPERM => {
+            "run as root, or allow it: sysctl kernel.perf_event_paranoid=-1"
+        }
+        Errno::EMFILE => "raise the limit on open files (ulimit -n): each vCPU takes up to nine",
+        Errno::ENOMEM => "allow more locked memory (ulimit -l)",
+        _ => "record without --host",
+    };
+    SourceError::system("cannot watch KVM's tracepoints for --host", errno, advice)
+}
+
+fn watch(
+    tracepoints: &Tracepoints,
+    thread: &VcpuThreadId,
+    pages: usize,
+    now_ns: u64,
+) -> Result<Watched, Errno> {
+    let mut events: Vec<Event> = Vec::new();
+    let mut ring = None;
+    for id in tracepoints.ids() {
+        let event = Event::open_tracepoint(id, thread.tid, ring.is_none())?;
+        match &events[..] {
+            [first, ..] => event.write_into(first)?,
+            [] => ring = Some(RingBuffer::map(&event, pages)?),
+        }
+        events.push(event);
+    }
+    Ok(Watched {
+        timeline: Timeline::new(thread.task, now_ns),
+        ring: ring.ok_or(Errno::ENOENT)?,
+        times: ThreadTimes::of(thread.pid, thread.tid),
+        delay_ns: 0,
+        events,
+    })
+}
+
+impl Watched {
+    /// How much longer the thread has waited for a processor since the last call.
+    fn waited_ns(&mut self) -> u64 {
+        let Some(now_ns) = self.times.as_ref().and_then(ThreadTimes::delay_ns) else {
+            return 0;
+        };
+        now_ns.saturating_sub(std::mem::replace(&mut self.delay_ns, now_ns))
+    }
+}
+
+impl Watcher {
+    /// Waits for events.
+    fn wait(&self) {
+        let fds = self.vcpus.iter().filter_map(|vcpu| vcpu.events.first());
+        let mut fds: Vec<_> = fds
+            .map(|event| PollFd::new(event.as_fd(), PollFlags::POLLIN))
+            .collect();
+        let began_ns = monotonic_ns();
+        let _ = poll(&mut fds, PollTimeout::from(LOOK_MS));
+        // Events of threads that have ended are ready at once.
+        if monotonic_ns() - began_ns < 1_000_000 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Handles the events up to now, or to the start of a pause that is not over; returns that time.
+    fn drain(&mut self) -> u64 {
+        let now_ns = monotonic_ns();
+        let since_ns = self.pause_since_ns.load(Ordering::Acquire);
+        while let Ok((first_ns, last_ns)) = self.queue.pop() {
+            self.pauses.add(first_ns, last_ns);
+        }
+        let until_ns = if since_ns == 0 {
+            now_ns
+        } else {
+            since_ns.min(now_ns)
+        };
+        for vcpu in &mut self.vcpus {
+            vcpu.ring.look();
+            while vcpu
+                .ring
+                .next()
+                .is_some_and(|next| next.time_ns <= until_ns)
+            {
+                let (timeline, pauses, table) = (&mut vcpu.timeline, &self.pauses, &mut self.table);
+                let lost = &mut self.lost;
+                vcpu.ring.take(|kind, misc, body| {
+                    let Some(record) = self.decoder.decode(kind, misc, body) else {
+                        return;
+                    };
+                    *lost += record.lost;
+                    timeline.handle(record.event, record.time_ns, pauses, table);
+                });
+            }
+            vcpu.timeline.advance(until_ns, &self.pauses);
+        }
+        self.pauses.forget(until_ns);
+        until_ns
+    }
+
+    /// Discards events, and begins to count time.
+    fn begin(&mut self) {
+        self.flushed_ns = self.drain();
+        self.table = ExitTable::default();
+        self.lost = 0;
+        for vcpu in &mut self.vcpus {
+            let waited_ns = vcpu.waited_ns();
+            vcpu.timeline.take(waited_ns);
+            vcpu.timeline.forget_delay();
+        }
+    }
+
+    /// The sums since the last call.
+    fn flush(&mut self, until_ns: u64) -> Observations {
+        let first_ns = self.flushed_ns;
+        let mut seen = Observations::default();
+        for vcpu in &mut self.vcpus {
+            let waited_ns = vcpu.waited_ns();
+            let spent = vcpu.timeline.take(waited_ns);
+            seen.vcpu_times.push(VcpuTime {
+                task: vcpu.timeline.task(),
+                first_ns,
+                last_ns: until_ns,
+                spent: places(&spent),
+            });
+        }
+        seen.exits = self.table.take(first_ns, until_ns);
+        if self.lost > 0 {
+            seen.losses.push(Loss {
+                first_ns,
+                last_ns: until_ns,
+                task: None,
+                reason: LossReason::ExitsLost,
+                count: std::mem::take(&mut self.lost),
+            });
+        }
+        self.flushed_ns = until_ns;
+        seen
+    }
+
+    fn run(mut self, stop: &AtomicBool, out: &SyncSender<Observations>) {
+        let mut waiting = None;
+        loop {
+            let last = stop.load(Ordering::Acquire);
+            if !last {
+                self.wait();
+            }
+            let until_ns = self.drain();
+            if until_ns.saturating_sub(self.flushed_ns) < FLUSH_NS && !last {
+                continue;
+            }
+            if waiting.is_none() || last {
+                let seen = self.flush(until_ns);
+                if let Some(earlier) = waiting.replace(seen) {
+                    let _ = out.try_send(earlier);
+                }
+            }
+            if let Some(seen) = waiting.take() {
+                match out.try_send(seen) {
+                    Ok(()) => {}
+                    // The encoder waits for its output; this interval grows until then.
+                    Err(TrySendError::Full(seen)) => waiting = Some(seen),
+                    Err(TrySendError::Disconnected(_)) => return,
+                }
+            }
+            if last {
+                return;
+            }
+        }
+    }
+}
+
+impl HostObserver {
+    fn start(&mut self) {
+        let Some(mut watcher) = self.watcher.take() else {
+            return;
+        };
+        let (out, results) = sync_channel(WAITING_MAX);
+        let stop = Arc::clone(&self.stop);
+        watcher.begin();
+        let thread = std::thread::Builder::new()
+            .name("host".into())
+            .spawn(move || watcher.run(&stop, &out));
+        self.running = thread.ok().map(|thread| (thread, results));
+    }
+}
+
+impl Observer for HostObserver {
+    fn look(&mut self, _: u64) -> Observations {
+        let mut seen = Observations::default();
+        if let Some((_, results)) = &self.running {
+            results.try_iter().for_each(|one| seen.join(one));
+        }
+        seen
+    }
+
+    fn count(&mut self, last: bool) -> Option<Vec<uprof::cold::ProcessTime>> {
+        if !last {
+            self.start();
+        }
+        None
+    }
+
+    fn end(&mut self) -> Observations {
+        let mut seen = Observations::default();
+        self.stop.store(true, Ordering::Release);
+        if let Some((thread, results)) = self.running.take() {
+            while let Ok(one) = results.recv_timeout(PATIENCE) {
+                seen.join(one);
+            }
+            // It has ended, or hangs in the kernel, and is left there.
+            if thread.is_finished() {
+                let _ = thread.join();
+            }
+        }
+        seen
+    }
+}

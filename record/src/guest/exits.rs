@@ -1,0 +1,132 @@
+//! Sums exits of vCPUs by cause, in bounded memory, whatever a guest does.
+
+use std::collections::HashMap;
+use uprof::Task;
+use uprof::cold::{ExitCause, Exits, Place};
+
+/// Most causes of an interval. Exits for further ones are summed without address and argument.
+const CAUSES_MAX: usize = 4096;
+
+/// Nanoseconds by [`Place`], in the order of their numbers.
+pub type Spent = [u64; Place::ALL.len()];
+
+/// The places where time was spent.
+pub fn places(spent: &Spent) -> Vec<(Place, u64)> {
+    let all = Place::ALL.iter().copied().zip(*spent);
+    all.filter(|(_, ns)| *ns > 0).collect()
+}
+
+/// The exits of an interval.
+#[derive(Debug, Default)]
+pub struct ExitTable {
+    sums: HashMap<(Task, ExitCause), Sum>,
+}
+
+#[derive(Debug, Default)]
+struct Sum {
+    count: u64,
+    spent: Spent,
+    /// Number of exits by rounded length.
+    lengths: HashMap<u64, u64>,
+}
+
+impl ExitTable {
+    /// Adds an exit, and where its time went.
+    pub fn add(&mut self, task: Task, cause: ExitCause, spent: &Spent) {
+        let is_full = self.sums.len() >= CAUSES_MAX && !self.sums.contains_key(&(task, cause));
+        let cause = if is_full {
+            ExitCause {
+                address: None,
+                argument: None,
+                ..cause
+            }
+        } else {
+            cause
+        };
+        let sum = self.sums.entry((task, cause)).or_default();
+        sum.count += 1;
+        for (total, ns) in sum.spent.iter_mut().zip(spent) {
+            *total = total.saturating_add(*ns);
+        }
+        let paused_ns = spent[usize::from(Place::Paused.number())];
+        let length_ns = spent.iter().sum::<u64>() - paused_ns;
+        *sum.lengths.entry(Exits::rounded(length_ns)).or_default() += 1;
+    }
+
+    /// The exits between the two times, in order of vCPU and cause. The table is empty afterwards.
+    pub fn take(&mut self, first_ns: u64, last_ns: u64) -> Vec<Exits> {
+        let mut all: Vec<Exits> = self
+            .sums
+            .drain()
+            .map(|((task, cause), sum)| {
+                let mut lengths: Vec<_> = sum.lengths.into_iter().collect();
+                lengths.sort_unstable();
+                Exits {
+                    task,
+                    first_ns,
+                    last_ns,
+                    cause,
+                    count: sum.count,
+                    seen: sum.count,
+                    spent: places(&sum.spent),
+                    lengths,
+                }
+            })
+            .collect();
+        all.sort_unstable_by_key(|exits| (exits.task, exits.cause));
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uprof::cold::ExitKind;
+
+    const TASK: Task = Task { space: 0, vcpu: 3 };
+
+    fn cause(address: u64) -> ExitCause {
+        ExitCause {
+            kind: ExitKind::Svm,
+            reason: 0x72,
+            address: Some(address),
+            argument: Some(address),
+        }
+    }
+
+    fn spent(ns: u64) -> Spent {
+        let mut spent = Spent::default();
+        spent[usize::from(Place::Hypervisor.number())] = ns;
+        spent[usize::from(Place::Paused.number())] = 1_000_000;
+        spent
+    }
+
+    #[test]
+    fn exits_are_summed_by_cause() {
+        let mut table = ExitTable::default();
+        table.add(TASK, cause(7), &spent(100));
+        table.add(TASK, cause(7), &spent(17));
+        table.add(TASK, cause(1), &spent(5));
+        let all = table.take(10, 20);
+        let [one, seven] = &all[..] else {
+            panic!("{all:?}")
+        };
+        assert_eq!((one.count, seven.count, seven.seen), (1, 2, 2));
+        assert_eq!(seven.lengths, [(18, 1), (104, 1)]);
+        let pauses = (Place::Paused, 2_000_000);
+        assert_eq!(seven.spent, [(Place::Hypervisor, 117), pauses]);
+        assert!(table.take(20, 30).is_empty());
+    }
+
+    #[test]
+    fn a_guest_that_exits_from_new_addresses_takes_no_more_memory() {
+        let mut table = ExitTable::default();
+        let exits = 10 * CAUSES_MAX as u64;
+        (0..exits).for_each(|address| table.add(TASK, cause(address), &spent(1)));
+        let all = table.take(0, 1);
+        assert_eq!(all.len(), CAUSES_MAX + 1);
+        assert_eq!(all.iter().map(|exits| exits.count).sum::<u64>(), exits);
+        let rest = all.iter().find(|exits| exits.cause.address.is_none());
+        assert_eq!(rest.unwrap().count, exits - CAUSES_MAX as u64);
+    }
+}

@@ -1,0 +1,434 @@
+//! Where each moment of a vCPU goes: from the events of its thread, in order of time, to nanoseconds by place.
+
+use crate::guest::exits::{ExitTable, Spent};
+use std::collections::VecDeque;
+use uprof::Task;
+use uprof::cold::{ExitCause, ExitKind, Place};
+
+/// An event of a vCPU or its thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VcpuEvent {
+    /// It left the guest.
+    Exit(Exit),
+    /// What the exit is about: a port, an address, a register.
+    Argument(u64),
+    /// KVM returned to the monitor.
+    ToMonitor {
+        /// Whether only a signal caused that, and nothing is asked of the monitor.
+        interrupted: bool,
+    },
+    /// It enters the guest.
+    Entry,
+    /// Its thread lost the processor.
+    SwitchedOut {
+        /// Whether another thread took it; else, this one waits for something.
+        preempted: bool,
+    },
+    /// Its thread has a processor again.
+    SwitchedIn,
+    /// Events were lost before this one.
+    Lost,
+}
+
+/// An exit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Exit {
+    /// Its cause.
+    pub cause: ExitCause,
+    /// Whether the vCPU has nothing to do until an interrupt comes.
+    pub is_halt: bool,
+    /// Whether an interrupt of the host caused it, so that the recorder may have.
+    pub is_interrupt: bool,
+}
+
+/// The code that a vCPU's thread executes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Unknown,
+    Guest,
+    Hypervisor,
+    Monitor,
+}
+
+/// Whether a thread has a processor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cpu {
+    On,
+    Preempted,
+    Asleep,
+}
+
+/// The time of one vCPU.
+#[derive(Debug)]
+pub struct Timeline {
+    task: Task,
+    /// All time before this was spent.
+    at_ns: u64,
+    mode: Mode,
+    cpu: Cpu,
+    exit: Option<Exit>,
+    /// Whether it has been in the guest.
+    has_run: bool,
+    /// Whether it went back to KVM after an interruption and has not run since: it is halted, or was never started.
+    waits_from_start: bool,
+    /// Since the exit.
+    of_exit: Spent,
+    /// Since the last [`Timeline::take`], and how much of it the thread was asleep.
+    spent: Spent,
+    asleep: Spent,
+    preempted_ns: u64,
+    /// Time that the thread waited for a processor, by the kernel's count, and has not been moved to
+    /// [`Place::Ready`] yet.
+    delay_ns: i64,
+}
+
+fn index(place: Place) -> usize {
+    usize::from(place.number())
+}
+
+impl Timeline {
+    /// The time of a vCPU from `now_ns` on.
+    pub fn new(task: Task, now_ns: u64) -> Self {
+        Timeline {
+            task,
+            at_ns: now_ns,
+            mode: Mode::Unknown,
+            cpu: Cpu::On,
+            exit: None,
+            has_run: false,
+            waits_from_start: false,
+            of_exit: Spent::default(),
+            spent: Spent::default(),
+            asleep: Spent::default(),
+            preempted_ns: 0,
+            delay_ns: 0,
+        }
+    }
+
+    /// The vCPU.
+    pub fn task(&self) -> Task {
+        self.task
+    }
+
+    fn place(&self) -> Place {
+        let halts = self.exit.is_some_and(|exit| exit.is_halt) || self.waits_from_start;
+        match (self.cpu, self.mode) {
+            (Cpu::Preempted, _) => Place::Ready,
+            (Cpu::Asleep, Mode::Hypervisor | Mode::Monitor) if halts => Place::Halted,
+            (Cpu::On, Mode::Hypervisor) if halts => Place::Halted,
+            (_, Mode::Unknown) => Place::Unknown,
+            (_, Mode::Guest) => Place::Guest,
+            (_, Mode::Hypervisor) => Place::Hypervisor,
+            (_, Mode::Monitor) => Place::Monitor,
+        }
+    }
+
+    /// Spends the time until `to_ns`; `pauses` has the recorder's.
+    pub fn advance(&mut self, to_ns: u64, pauses: &Pauses) {
+        let Some(ns) = to_ns.checked_sub(self.at_ns) else {
+            return;
+        };
+        let paused_ns = pauses.within(self.at_ns, to_ns).min(ns);
+        let (place, ns) = (index(self.place()), ns - paused_ns);
+        self.at_ns = to_ns;
+        for (place, ns) in [(place, ns), (index(Place::Paused), paused_ns)] {
+            self.spent[place] += ns;
+            self.of_exit[place] += ns;
+        }
+        match self.cpu {
+            Cpu::On => {}
+            Cpu::Preempted => self.preempted_ns += ns,
+            Cpu::Asleep => self.asleep[place] += ns,
+        }
+    }
+
+    /// Handles an event at `time_ns`. Exits that end are added to `table`.
+    pub fn handle(
+        &mut self,
+        event: VcpuEvent,
+        time_ns: u64,
+        pauses: &Pauses,
+        table: &mut ExitTable,
+    ) {
+        self.advance(time_ns, pauses);
+        match event {
+            VcpuEvent::Exit(exit) => {
+                (self.mode, self.exit) = (Mode::Hypervisor, Some(exit));
+                // A thread that exits runs, even if the record of its switch was lost.
+                self.cpu = Cpu::On;
+                (self.has_run, self.waits_from_start) = (true, false);
+                self.of_exit = Spent::default();
+            }
+            VcpuEvent::Argument(argument) => {
+                if let Some(exit) = &mut self.exit {
+                    exit.cause.argument.get_or_insert(argument);
+                }
+            }
+            VcpuEvent::ToMonitor { interrupted } => {
+                self.waits_from_start = interrupted && !self.has_run;
+                self.mode = Mode::Monitor;
+            }
+            VcpuEvent::Entry => {
+                if let Some(exit) = self.exit.take() {
+                    table.add(self.task, self.cause_of(exit), &self.of_exit);
+                }
+                (self.mode, self.cpu) = (Mode::Guest, Cpu::On);
+                (self.has_run, self.waits_from_start) = (true, false);
+            }
+            VcpuEvent::SwitchedOut { preempted } => {
+                self.cpu = if preempted {
+                    Cpu::Preempted
+                } else {
+                    Cpu::Asleep
+                };
+            }
+            VcpuEvent::SwitchedIn => self.cpu = Cpu::On,
+            VcpuEvent::Lost => {
+                (self.mode, self.exit) = (Mode::Unknown, None);
+                self.waits_from_start = false;
+            }
+        }
+    }
+
+    /// The cause of an exit that ended: the recorder's stop is none of the guest's.
+    fn cause_of(&self, exit: Exit) -> ExitCause {
+        if exit.is_interrupt && self.of_exit[index(Place::Paused)] > 0 {
+            return ExitCause {
+                kind: ExitKind::Recorder,
+                reason: 0,
+                address: None,
+                argument: None,
+            };
+        }
+        exit.cause
+    }
+
+    /// Forgets waits that were before the recording.
+    pub fn forget_delay(&mut self) {
+        self.delay_ns = 0;
+    }
+
+    /// The time spent since the last call. `delay_ns` is for how long the thread waited for a processor, by the
+    /// kernel's count since then: what it waited after it was woken looks like sleep until then.
+    pub fn take(&mut self, delay_ns: u64) -> Spent {
+        let (delay_ns, preempted_ns) = [delay_ns, std::mem::take(&mut self.preempted_ns)]
+            .map(|ns| i64::try_from(ns).unwrap_or(i64::MAX))
+            .into();
+        self.delay_ns = (self.delay_ns.saturating_add(delay_ns)).saturating_sub(preempted_ns);
+        let (mut spent, asleep) = (
+            std::mem::take(&mut self.spent),
+            std::mem::take(&mut self.asleep),
+        );
+        let all_ns: u64 = asleep.iter().sum();
+        let wanted_ns = u64::try_from(self.delay_ns).unwrap_or(0).min(all_ns);
+        let mut moved_ns = 0;
+        for (place, ns) in asleep.into_iter().enumerate().filter(|(_, ns)| *ns > 0) {
+            let share = u128::from(wanted_ns) * u128::from(ns) / u128::from(all_ns);
+            let part_ns = u64::try_from(share).unwrap_or(0).min(spent[place]);
+            spent[place] -= part_ns;
+            moved_ns += part_ns;
+        }
+        spent[index(Place::Ready)] += moved_ns;
+        self.delay_ns -= moved_ns as i64;
+        spent
+    }
+}
+
+/// The recorder's pauses, in order of time.
+#[derive(Debug, Default)]
+pub struct Pauses(VecDeque<(u64, u64)>);
+
+impl Pauses {
+    /// Adds a pause, which begins after the end of the last one.
+    pub fn add(&mut self, first_ns: u64, last_ns: u64) {
+        self.0.push_back((first_ns, last_ns));
+    }
+
+    /// Forgets pauses that ended before `time_ns`.
+    pub fn forget(&mut self, time_ns: u64) {
+        while self
+            .0
+            .front()
+            .is_some_and(|(_, last_ns)| *last_ns < time_ns)
+        {
+            self.0.pop_front();
+        }
+    }
+
+    /// How much of the time between the two was paused.
+    fn within(&self, first_ns: u64, last_ns: u64) -> u64 {
+        let begin = self.0.partition_point(|(_, end_ns)| *end_ns <= first_ns);
+        let inside = self
+            .0
+            .range(begin..)
+            .take_while(|(from_ns, _)| *from_ns < last_ns);
+        let parts = inside.map(|(from_ns, to_ns)| {
+            (*to_ns)
+                .min(last_ns)
+                .saturating_sub((*from_ns).max(first_ns))
+        });
+        parts.sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uprof::cold::Exits;
+
+    const TASK: Task = Task { space: 0, vcpu: 0 };
+
+    fn exit(reason: u64) -> VcpuEvent {
+        VcpuEvent::Exit(Exit {
+            cause: ExitCause {
+                kind: ExitKind::Svm,
+                reason,
+                address: Some(0x1000),
+                argument: None,
+            },
+            is_halt: reason == 0x78,
+            is_interrupt: reason == 0x60,
+        })
+    }
+
+    /// Places and exits of events, at these times from 0 on.
+    fn told(
+        events: &[(u64, VcpuEvent)],
+        pauses: &[(u64, u64)],
+        delay_ns: u64,
+        end_ns: u64,
+    ) -> (Vec<(Place, u64)>, Vec<Exits>) {
+        let mut timeline = Timeline::new(TASK, 0);
+        let (mut table, mut paused) = (ExitTable::default(), Pauses::default());
+        pauses
+            .iter()
+            .for_each(|(first, last)| paused.add(*first, *last));
+        for (time_ns, event) in events {
+            timeline.handle(*event, *time_ns, &paused, &mut table);
+        }
+        timeline.advance(end_ns, &paused);
+        let spent = timeline.take(delay_ns);
+        assert_eq!(
+            spent.iter().sum::<u64>(),
+            end_ns,
+            "every moment has one place"
+        );
+        (crate::guest::exits::places(&spent), table.take(0, end_ns))
+    }
+
+    const OUT: VcpuEvent = VcpuEvent::SwitchedOut { preempted: false };
+    const PREEMPTED: VcpuEvent = VcpuEvent::SwitchedOut { preempted: true };
+    const ASKS: VcpuEvent = VcpuEvent::ToMonitor { interrupted: false };
+    const SIGNAL: VcpuEvent = VcpuEvent::ToMonitor { interrupted: true };
+
+    #[test]
+    fn an_exit_that_the_monitor_handles() {
+        let events = [
+            (10, VcpuEvent::Entry),
+            (110, exit(0x7b)),
+            (112, VcpuEvent::Argument(0x3f8)),
+            (112, VcpuEvent::Argument(0x3f9)),
+            (115, ASKS),
+            (145, VcpuEvent::Entry),
+        ];
+        let (places, exits) = told(&events, &[], 0, 200);
+        let (guest, kvm) = ((Place::Guest, 155), (Place::Hypervisor, 5));
+        let (monitor, unknown) = ((Place::Monitor, 30), (Place::Unknown, 10));
+        assert_eq!(places, [guest, kvm, monitor, unknown]);
+        assert_eq!(exits[0].spent, [kvm, monitor]);
+        assert_eq!(exits[0].cause.argument, Some(0x3f8));
+        assert_eq!((exits.len(), exits[0].count), (1, 1));
+    }
+
+    #[test]
+    fn a_halt_is_halted_whoever_waits_for_its_end() {
+        let kvm = [
+            (0, VcpuEvent::Entry),
+            (100, exit(0x78)),
+            (110, OUT),
+            (900, VcpuEvent::SwitchedIn),
+            (910, VcpuEvent::Entry),
+        ];
+        let (places, exits) = told(&kvm, &[], 0, 1000);
+        assert_eq!(places, [(Place::Guest, 190), (Place::Halted, 810)]);
+        assert_eq!(exits[0].spent, [(Place::Halted, 810)]);
+        // The recorder's stop interrupts the wait, which goes on without another exit.
+        let stopped = [
+            (0, VcpuEvent::Entry),
+            (100, exit(0x78)),
+            (110, OUT),
+            (300, VcpuEvent::SwitchedIn),
+            (302, SIGNAL),
+            (304, OUT),
+            (350, VcpuEvent::SwitchedIn),
+            (351, OUT),
+            (900, VcpuEvent::SwitchedIn),
+            (910, VcpuEvent::Entry),
+        ];
+        let (places, _) = told(&stopped, &[(299, 349)], 0, 1000);
+        let (paused, monitor) = ((Place::Paused, 50), (Place::Monitor, 2));
+        assert!(places.contains(&paused), "{places:?}");
+        let monitor_ns = places.iter().find(|(place, _)| *place == monitor.0);
+        assert!(monitor_ns.is_none_or(|(_, ns)| *ns <= 12), "{places:?}");
+    }
+
+    #[test]
+    fn waits_for_a_processor() {
+        let events = [
+            (0, VcpuEvent::Entry),
+            (100, PREEMPTED),
+            (160, VcpuEvent::SwitchedIn),
+            (200, exit(0x78)),
+            (210, OUT),
+            (300, VcpuEvent::SwitchedIn),
+            (300, VcpuEvent::Entry),
+        ];
+        // Of the 90 that look like sleep, the thread was awake for 40.
+        let (places, _) = told(&events, &[], 60 + 40, 300);
+        let (ready, halted) = ((Place::Ready, 100), (Place::Halted, 60));
+        assert_eq!(places, [(Place::Guest, 140), ready, halted]);
+    }
+
+    #[test]
+    fn what_the_recorder_causes_is_its_own() {
+        let events = [
+            (0, VcpuEvent::Entry),
+            (100, exit(0x60)),
+            (105, SIGNAL),
+            (106, OUT),
+            (150, VcpuEvent::SwitchedIn),
+            (160, VcpuEvent::Entry),
+        ];
+        let (places, exits) = told(&events, &[(99, 149)], 0, 200);
+        assert_eq!(exits[0].cause.kind, ExitKind::Recorder);
+        assert!(places.contains(&(Place::Paused, 50)), "{places:?}");
+        let (_, exits) = told(&events, &[], 0, 200);
+        assert_eq!(exits[0].cause.kind, ExitKind::Svm);
+    }
+
+    #[test]
+    fn after_a_loss_nothing_is_known_until_the_next_event() {
+        let events = [
+            (0, VcpuEvent::Entry),
+            (100, VcpuEvent::Lost),
+            (150, VcpuEvent::Entry),
+            (160, exit(0x72)),
+            (150, VcpuEvent::Entry),
+        ];
+        let (places, exits) = told(&events, &[], 0, 200);
+        assert!(places.contains(&(Place::Unknown, 50)), "{places:?}");
+        assert_eq!(exits[0].spent, [], "a time that runs back");
+    }
+
+    #[test]
+    fn a_vcpu_that_was_never_started_is_halted() {
+        let events = [
+            (10, SIGNAL),
+            (12, OUT),
+            (20, VcpuEvent::SwitchedIn),
+            (21, OUT),
+        ];
+        let (places, _) = told(&events, &[(9, 19)], 0, 1000);
+        assert!(places.contains(&(Place::Halted, 980)), "{places:?}");
+    }
+}
