@@ -128,17 +128,21 @@ impl Timeline {
         let Some(ns) = to_ns.checked_sub(self.at_ns) else {
             return;
         };
-        let paused_ns = pauses.within(self.at_ns, to_ns).min(ns);
-        let (place, ns) = (index(self.place()), ns - paused_ns);
+        // A thread that waits for a processor would do so without the pause.
+        let paused_ns = match self.cpu {
+            Cpu::Preempted => 0,
+            Cpu::On | Cpu::Asleep => pauses.within(self.at_ns, to_ns).min(ns),
+        };
         self.at_ns = to_ns;
-        for (place, ns) in [(place, ns), (index(Place::Paused), paused_ns)] {
+        let parts = [(self.place(), ns - paused_ns), (Place::Paused, paused_ns)];
+        for (place, ns) in parts.map(|(place, ns)| (index(place), ns)) {
             self.spent[place] += ns;
             self.of_exit[place] += ns;
-        }
-        match self.cpu {
-            Cpu::On => {}
-            Cpu::Preempted => self.preempted_ns += ns,
-            Cpu::Asleep => self.asleep[place] += ns,
+            match self.cpu {
+                Cpu::On => {}
+                Cpu::Preempted => self.preempted_ns += ns,
+                Cpu::Asleep => self.asleep[place] += ns,
+            }
         }
     }
 
