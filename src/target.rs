@@ -115,8 +115,7 @@ const KIND_FLAGS: [KindFlag; 3] = [
 ];
 
 /// The message for `--host` with targets that are not guests of this machine, or whose vCPUs are not seen here.
-const HOST_REFUSAL: &str =
-    "--host is for guests whose hypervisor says where their time goes: kvm:PID";
+const HOST_REFUSAL: &str = "--host is for guests whose hypervisor says where their time goes: kvm:PID, and qemu: and libvirt: under KVM";
 
 /// Ample time for a hypercall or a signal.
 const LOCAL_BUDGET: Duration = Duration::from_micros(200);
@@ -196,7 +195,7 @@ pub const BACKENDS: &[Backend] = &[
         examine: |path, elf| Ok(qemu::doctor::examine(&Monitor::at(path), elf)),
         examine_host: Some(qemu::doctor::examine_host),
         read_mark: None,
-        has_host: false,
+        has_host: true,
     },
     Backend {
         prefix: "libvirt:",
@@ -210,7 +209,7 @@ pub const BACKENDS: &[Backend] = &[
         examine: |name, elf| Ok(qemu::doctor::examine(&libvirt(name)?, elf)),
         examine_host: None,
         read_mark: None,
-        has_host: false,
+        has_host: true,
     },
     Backend {
         prefix: "kvm:",
@@ -470,7 +469,16 @@ fn opening(monitor: &Monitor, wanted: &TargetRequest<'_>) -> anyhow::Result<Open
     Ok(qemu::source::opening(monitor, images_of(wanted)?)?)
 }
 
+/// Opens QEMU's guest by its monitor; with `--host` by its process, since only that has vCPUs' threads.
 fn open_qemu(monitor: &Monitor, wanted: &TargetRequest<'_>, plan: &Plan) -> anyhow::Result<Source> {
+    if plan.host {
+        let (pid, kernel) = qemu::source::kvm_process(monitor)?;
+        let mut images = images_of(wanted)?;
+        if images.is_empty() {
+            images.extend(kernel);
+        }
+        return Ok(kvm::open(pid, images, plan)?);
+    }
     Ok(qemu::source::open(monitor, images_of(wanted)?, plan)?)
 }
 
@@ -500,6 +508,32 @@ mod tests {
             let is_last = index == BACKENDS.len() - 1;
             assert_eq!(backend.prefix.is_empty(), is_last, "{}", backend.what);
         }
+    }
+
+    #[test]
+    fn host_is_refused_where_nobody_knows_of_vcpus() {
+        let plan = Plan {
+            host: true,
+            ..Plan::default()
+        };
+        let refused = |target: &str, all| {
+            let wanted = TargetRequest {
+                target,
+                command: &[],
+                keep_running: false,
+                stdout_to_stderr: false,
+                all,
+                ptrace: false,
+                elf: &[],
+            };
+            let opened = open(&wanted, &plan, &ExitStatus::default());
+            opened.map(drop).unwrap_err().to_string() == HOST_REFUSAL
+        };
+        for backend in BACKENDS {
+            let target = format!("{}no such target", backend.prefix);
+            assert_eq!(refused(&target, false), !backend.has_host, "{target}");
+        }
+        assert!(refused("", true));
     }
 
     #[test]

@@ -87,6 +87,27 @@ pub fn opening(monitor: &Monitor, mut images: Vec<Image>) -> Result<Opening, Sou
     })
 }
 
+/// The process of a guest that runs under KVM, and its kernel if that is an ELF file. Its vCPUs can be watched there.
+///
+/// # Errors
+/// Says why there is none.
+pub fn kvm_process(monitor: &Monitor) -> Result<(i32, Option<Image>), SourceError> {
+    let mut qmp = monitor.connect()?;
+    let machine = Machine::ask(&mut qmp)?;
+    if !machine.kvm {
+        return Err(SourceError(format!(
+            "--host shows what KVM does, and the guest of {monitor} is emulated: record it without --host"
+        )));
+    }
+    let pid = process_of(monitor, &qmp, &machine).ok_or_else(|| {
+        SourceError(format!(
+            "--host needs the process of {monitor}, which can't be told from here: use kvm:PID with its number"
+        ))
+    })?;
+    let kernel = machine.kernel.as_deref();
+    Ok((pid, kernel.and_then(|path| Image::open(path, None).ok())))
+}
+
 /// QEMU's process: the listener at its monitor's socket. If that is libvirt's or a port, it is the process of the first
 /// vCPU's thread, provided that it was started with the machine's name or that port. This is checked since thread ids
 /// mean nothing here if QEMU is in another PID namespace.
