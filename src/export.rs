@@ -10,6 +10,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use uniprof_report::export::{FORMATS, Request, Timeline};
+use uniprof_report::recording::Unit;
 
 /// Write a recording in the format of another program
 #[derive(Debug, clap::Args)]
@@ -28,6 +29,9 @@ pub struct Args {
     /// Where to; `-` is standard output
     #[arg(long, short, value_name = "OUT", default_value = "-")]
     output: PathBuf,
+    /// Wall time of vCPUs instead of samples: of recordings made with --host (folded, json, csv)
+    #[arg(long, conflicts_with_all = ["off_cpu", "on_cpu", "idle", "state"], help_heading = "Which samples")]
+    time: bool,
     /// Mark kernel frames with `_[k]` and inlined ones with `_[i]` (folded)
     #[arg(long)]
     marks: bool,
@@ -56,17 +60,26 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     if args.recursion == RecursionFlag::Folded && format.name != "folded" {
         return Err(anyhow!("--recursion folded is for -f folded alone"));
     }
+    if args.time && !format.has_sums {
+        let able = FORMATS.iter().filter(|format| format.has_sums);
+        let able: Vec<&str> = able.map(|format| format.name).collect();
+        return Err(anyhow!("--time is for -f {}", able.join(", ")));
+    }
     let recordings = args.selection.recordings()?;
     let recordings: Vec<_> = recordings.iter().collect();
     if format.needs_clock {
         Timeline::of(&recordings)
             .map_err(|why| anyhow!("cannot put these on one time axis: {why}"))?;
     }
+    let mut options = args.selection.selecting.options(recordings.len());
+    if args.time {
+        options.filter.unit = Some(Unit::VcpuTime);
+    }
     let progress = Progress::new();
     let request = Request {
         recordings: &recordings,
         library: &args.selection.selecting.images.library()?,
-        options: &args.selection.selecting.options(recordings.len()),
+        options: &options,
         progress: &|done, total| progress.tell(done, total),
         marks: args.marks,
         fold: args.recursion == RecursionFlag::Folded,

@@ -47,7 +47,7 @@ pub struct Args {
     /// Leave out what has a smaller share, such as 0.5%
     #[arg(long, value_name = "SHARE", value_parser = parse_share, help_heading = "Form")]
     min_share: Option<f64>,
-    /// Lines of --top; 0 for all
+    /// Lines of --top, --calls and --exits; 0 for all
     #[arg(long, value_name = "N", default_value_t = 30, help_heading = "Form")]
     rows: usize,
     /// In which form to write --top
@@ -82,6 +82,9 @@ fn nothing_of(unit: Unit, counted: u64) -> Option<&'static str> {
             "no call of a trace counts here: `uniprof import` makes recordings of traces, and `uniprof record --calls` \
              follows functions of a guest",
         ),
+        Unit::VcpuTime => Some(
+            "no wall time of a vCPU counts here: `uniprof record --host kvm:PID` records where it goes",
+        ),
         Unit::Samples => None,
     }
 }
@@ -100,9 +103,13 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         let counts = counts.filter_map(|one| one.function.parse().ok());
         options.slowest = counts.max().unwrap_or(0);
     }
+    if needs(Needs::VcpuTime) {
+        options.filter.unit = Some(Unit::VcpuTime);
+    }
     let library = selecting.images.library()?;
     let by_place = (needs(Needs::Places) && !args.no_source || needs(Needs::Lines))
         && options.by == By::Function;
+    let by_place = by_place && !needs(Needs::VcpuTime);
     let by_place = by_place && recordings.iter().all(|one| one.span_blocks().is_empty());
     if needs(Needs::Instructions) || by_place {
         options.by = By::Place;
@@ -131,7 +138,11 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         None
     };
     let mut profile = Selection::gather(&recordings, &library, &options, each);
-    if let Some(advice) = nothing_of(profile.account.unit, profile.account.counted_samples()) {
+    let counted = match profile.account.unit {
+        Unit::VcpuTime => profile.account.vcpus,
+        Unit::Samples | Unit::OffCpu | Unit::Calls => profile.account.counted_samples(),
+    };
+    if let Some(advice) = nothing_of(profile.account.unit, counted) {
         say(advice);
         profile.account.lines().iter().for_each(|line| say(line));
         return Ok(Outcome::Lossy);

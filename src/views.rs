@@ -63,6 +63,13 @@ fn flag(view: &'static View) -> Arg {
     let arg = arg.help_heading("Views");
     let arg = match view.needs {
         Needs::Instructions => arg.conflicts_with_all(names_but(view.name)),
+        // What is counted there is samples or calls.
+        Needs::VcpuTime => {
+            let fits = [Needs::Counts, Needs::VcpuTime];
+            let others = VIEWS.iter().filter(|other| !fits.contains(&other.needs));
+            arg.conflicts_with_all(others.map(|view| view.name))
+                .conflicts_with("off_cpu")
+        }
         Needs::Counts
         | Needs::Lines
         | Needs::Samples

@@ -81,6 +81,9 @@ fn a_view_without_data_says_what_would_fill_it() {
         ("--slowest 5", "uniprof record --calls"),
         ("--syscalls", "uniprof import"),
         ("--listing", "uniprof import"),
+        ("--time", "uniprof record --host"),
+        ("--time --flame", "uniprof record --host"),
+        ("--exits", "uniprof record --host"),
     ] {
         let (status, said) = {
             let words = format!("report {view} run.uprof");

@@ -35,6 +35,8 @@ pub struct Format {
     pub is_binary: bool,
     /// Whether it is a timeline. Several recordings in one timeline need a common clock.
     pub needs_clock: bool,
+    /// Whether it can show wall time of vCPUs, which has stacks but no moments.
+    pub has_sums: bool,
     /// Writes the export, and returns the profile that it was written from.
     pub write: fn(&Request<'_>, &mut dyn Write) -> io::Result<Profile>,
 }
@@ -46,6 +48,7 @@ pub const FORMATS: &[Format] = &[
         about: "protobuf for go tool pprof",
         is_binary: true,
         needs_clock: false,
+        has_sums: false,
         write: pprof::write,
     },
     Format {
@@ -53,6 +56,7 @@ pub const FORMATS: &[Format] = &[
         about: "JSON for profiler.firefox.com",
         is_binary: false,
         needs_clock: false,
+        has_sums: false,
         write: firefox::write,
     },
     Format {
@@ -60,6 +64,7 @@ pub const FORMATS: &[Format] = &[
         about: "protobuf for ui.perfetto.dev: samples and calls on one time axis",
         is_binary: true,
         needs_clock: true,
+        has_sums: false,
         write: perfetto::write,
     },
     Format {
@@ -67,6 +72,7 @@ pub const FORMATS: &[Format] = &[
         about: "JSON for speedscope.app",
         is_binary: false,
         needs_clock: false,
+        has_sums: false,
         write: speedscope::write,
     },
     Format {
@@ -74,6 +80,7 @@ pub const FORMATS: &[Format] = &[
         about: "a line a stack, for flamegraph.pl, inferno and speedscope",
         is_binary: false,
         needs_clock: false,
+        has_sums: true,
         write: folded::write_request,
     },
     Format {
@@ -81,6 +88,7 @@ pub const FORMATS: &[Format] = &[
         about: "what perf script prints, for stackcollapse-perf.pl and inferno-collapse-perf",
         is_binary: false,
         needs_clock: false,
+        has_sums: false,
         write: perf_script::write,
     },
     Format {
@@ -88,6 +96,7 @@ pub const FORMATS: &[Format] = &[
         about: "the output of the original C tool, for stackcollapse.pl",
         is_binary: false,
         needs_clock: false,
+        has_sums: false,
         write: uniprof_text::write,
     },
     Format {
@@ -95,6 +104,7 @@ pub const FORMATS: &[Format] = &[
         about: "everything, for scripts",
         is_binary: false,
         needs_clock: false,
+        has_sums: true,
         write: json::write,
     },
     Format {
@@ -102,6 +112,7 @@ pub const FORMATS: &[Format] = &[
         about: "functions and their samples or times, for spreadsheets",
         is_binary: false,
         needs_clock: false,
+        has_sums: true,
         write: csv::write,
     },
 ];

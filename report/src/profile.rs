@@ -8,6 +8,9 @@ pub(crate) mod found_by;
 pub(crate) mod recursion;
 pub(crate) mod advice;
 pub mod calls;
+pub mod vcpu_times;
+pub mod exits;
+pub(crate) mod exit_names;
 pub mod slowest;
 pub(crate) mod gather;
 pub mod functions;
@@ -42,6 +45,10 @@ pub struct Profile {
     pub account: Account,
     /// Calls of a trace, if the unit is time in calls.
     pub calls: calls::Calls,
+    /// Wall time of vCPUs by place, if that is the unit.
+    pub vcpu_times: vcpu_times::VcpuTimes,
+    /// Exits of vCPUs, if the unit is their wall time.
+    pub exits: exits::ExitTable,
     /// The slowest calls, as many as the options ask for.
     pub slowest: Vec<slowest::SlowCall>,
     /// Samples of each recording that are not counted.

@@ -11,6 +11,8 @@ pub mod calls;
 pub mod annotate;
 pub mod flame;
 pub mod cpus;
+pub mod vcpu_time;
+pub mod exits;
 pub mod slowest;
 pub mod listing;
 pub mod syscalls;
@@ -77,6 +79,9 @@ pub enum Needs {
     Calls,
     /// Calls of a trace one by one, the last one of a recording first: [`Drawn::add`] is called for each.
     EachCall,
+    /// Wall time of vCPUs: [`Profile::vcpu_times`] and [`Profile::exits`]. Views that need only the profile show it by
+    /// function beside such a view.
+    VcpuTime,
     /// One by one and by instruction, if functions are asked for and images may be read: [`Shown::places`].
     Places,
     /// Summed, and by instruction as well, where functions are asked for: [`Shown::places`].
@@ -97,6 +102,8 @@ pub const VIEWS: &[View] = &[
     slowest::VIEW,
     syscalls::VIEW,
     listing::VIEW,
+    vcpu_time::VIEW,
+    exits::VIEW,
     annotate::VIEW,
     flame::VIEW,
     chart::VIEW,
@@ -208,6 +215,7 @@ impl Shown<'_> {
             Unit::Samples => "",
             Unit::OffCpu => "time off CPU: ",
             Unit::Calls => "time in calls: ",
+            Unit::VcpuTime => "wall time of vCPUs: ",
         };
         let title = format!("{what}{}", names.join(" + "));
         FlameOptions {

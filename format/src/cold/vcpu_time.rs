@@ -25,6 +25,9 @@ tags! {
     }
 }
 
+/// Name of the note that says why the recorder doesn't know where wall time went.
+pub const UNKNOWN_TIME: &str = "wall time is unknown";
+
 /// A vCPU's wall time in an interval, by place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VcpuTime {

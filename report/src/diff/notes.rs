@@ -111,12 +111,13 @@ pub(super) fn warnings(
     if is_timed && unit != Unit::Calls && rate_a.max(rate_b) > 1.2 * rate_a.min(rate_b) {
         let [in_a, in_b] = [rate_a, rate_b].map(|rate| match unit {
             Unit::Samples => format!("{rate:.1}"),
-            Unit::OffCpu | Unit::Calls => duration(rate as u64),
+            Unit::OffCpu | Unit::Calls | Unit::VcpuTime => duration(rate as u64),
         });
         let (what, more) = match unit {
             Unit::Samples => ("on-CPU samples", "was busier"),
             Unit::OffCpu => ("time off CPU", "waited more"),
             Unit::Calls => ("time in calls", "was busier"),
+            Unit::VcpuTime => ("wall time of vCPUs", "had more vCPUs"),
         };
         warnings.push(format!(
             "{what} a second differ: {in_a} / {in_b}; one side {more}, and shares say nothing \
@@ -141,6 +142,7 @@ pub(super) fn warnings(
                 Unit::Samples => "samples",
                 Unit::OffCpu => "waits",
                 Unit::Calls => "calls",
+                Unit::VcpuTime => "vCPUs",
             };
             warnings.push(format!("{name} has only {rows} {what}"));
         }

@@ -69,6 +69,7 @@ pub(crate) fn legend(diff: &Diff) -> String {
             Unit::Samples => "on-CPU samples",
             Unit::OffCpu => "time off CPU",
             Unit::Calls => "time in calls",
+            Unit::VcpuTime => "wall time of vCPUs",
         },
         diff.options.false_discoveries * 100.0,
         diff.options.least_change * 100.0

@@ -5,11 +5,13 @@ use crate::export::Request;
 use crate::profile::Profile;
 use crate::profile::labels::LabelId;
 use crate::profile::tree::NodeId;
-use crate::recording::{Recording, last_part};
+use crate::profile::vcpu_times::Spent;
+use crate::recording::{Recording, Unit, last_part};
 use crate::text::json_writer::JsonWriter;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use uprof::cold::Place;
 
 /// Incremented when the meaning of a field changes.
 const VERSION: u32 = 1;
@@ -48,8 +50,49 @@ pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Pr
         write!(out, "{separator}{stack}")?;
         separator = ",\n";
     }
-    out.write_all(b"]}\n")?;
+    out.write_all(b"]")?;
+    if profile.unit() == Unit::VcpuTime {
+        write_vcpus(&profile, out)?;
+    }
+    out.write_all(b"}\n")?;
     Ok(profile)
+}
+
+/// Writes `vcpu_times`, an object for each vCPU, and `exits`, one for each function and reason, in no order of meaning.
+fn write_vcpus(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+    let spent = |spent: &Spent| -> Map<String, Value> {
+        let places = Place::ALL.iter().zip(spent);
+        let places = places.map(|(place, ns)| (format!("{}_ns", place.name()), json!(ns)));
+        places.collect()
+    };
+    let times = &profile.vcpu_times.rows;
+    let times = times.iter().map(|row| {
+        json!({
+            "recording": row.recording,
+            "vcpu": row.task.vcpu,
+            "wall_ns": row.wall_ns,
+            "spent": spent(&row.spent),
+        })
+    });
+    write!(out, ",\"vcpu_times\":{}", Value::Array(times.collect()))?;
+    let mut exits: Vec<_> = profile.exits.by_both.iter().collect();
+    exits.sort_by_key(|(key, _)| **key);
+    out.write_all(b",\"exits\":[")?;
+    for (number, ((function, reason), sum)) in exits.into_iter().enumerate() {
+        let exits = json!({
+            "function": function,
+            "reason": profile.labels.text(*reason),
+            "count": sum.count,
+            "seen": sum.seen,
+            "spent": spent(&sum.spent),
+            "mean_ns": sum.mean_ns(),
+            "p99_ns": sum.percentile_ns(0.99),
+        });
+        write!(out, "{}{exits}", if number == 0 { "\n" } else { ",\n" })?;
+    }
+    let interrupted = &profile.exits.interrupted;
+    let interrupted = json!({"count": interrupted.count, "spent": spent(&interrupted.spent)});
+    write!(out, "],\"interrupted_by_the_recorder\":{interrupted}")
 }
 
 /// A recording as a few fields. Its host and path are included only with `identify`.

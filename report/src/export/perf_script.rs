@@ -41,6 +41,7 @@ fn put_sample(line: &mut String, recording: &Recording, sampled: &Sampled, profi
         // The event's name in perf.
         (Unit::OffCpu, _) => "offcpu-time",
         (Unit::Calls, _) => "call-time",
+        (Unit::VcpuTime, _) => "vcpu-time",
         (Unit::Samples, "") => "samples",
         (Unit::Samples, trigger) => trigger,
     };

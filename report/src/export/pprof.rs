@@ -89,6 +89,7 @@ impl<'a> Builder<'a> {
             Unit::Samples => ("samples", "count"),
             Unit::OffCpu => ("off-cpu", "nanoseconds"),
             Unit::Calls => ("calls", "nanoseconds"),
+            Unit::VcpuTime => ("vcpu-time", "nanoseconds"),
         };
         let (kind, unit) = (self.text(kind), self.text(unit));
         let samples = pb::ValueType { kind, unit };

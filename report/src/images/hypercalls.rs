@@ -88,12 +88,17 @@ const DEPTHS: [(u64, i32); 7] = [
     (13, 8),
 ];
 
+/// The name of a hypercall.
+pub(crate) fn name(number: u64) -> Option<&'static str> {
+    let name = NAMES.get(usize::try_from(number).ok()?)?;
+    Some(*name).filter(|name| !name.is_empty())
+}
+
 /// The stubs of a page at `page`: where each begins, and its name, or its number if it has none.
 pub(crate) fn stubs(page: u64) -> impl Iterator<Item = (u64, String)> {
     let starts = (0..PAGE_BYTES).step_by(STUB_BYTES as usize);
     starts.enumerate().map(move |(number, start)| {
-        let name = NAMES.get(number).filter(|name| !name.is_empty());
-        let name = name.map_or_else(|| number.to_string(), |name| name.to_string());
+        let name = name(number as u64).map_or_else(|| number.to_string(), str::to_owned);
         (page.saturating_add(start), format!("xen_hypercall_{name}"))
     })
 }

@@ -66,7 +66,7 @@ impl Filter {
         }
         let counts = match (self.states.is_empty(), unit) {
             (true, Unit::Samples) => row.state == State::Running,
-            (true, Unit::OffCpu | Unit::Calls) => true,
+            (true, Unit::OffCpu | Unit::Calls | Unit::VcpuTime) => true,
             (false, _) => self.states.contains(&row.state),
         };
         match weight.filter(|_| counts) {

@@ -6,6 +6,7 @@ mod chains;
 mod block;
 mod naming;
 mod spans;
+mod vcpu_time;
 
 use super::{NotCounted, Profile};
 
@@ -105,6 +106,8 @@ pub struct Sampled {
     pub stop: Stop,
     /// Its stack.
     pub node: NodeId,
+    /// The address of its innermost frame; `None` without frames, and for calls.
+    pub address: Option<u64>,
     /// Its weight.
     pub weight: Weight,
     /// The unit of the weight: the profile's.
@@ -126,7 +129,7 @@ const STEPS_PER_SAMPLE: u64 = 32;
 const BATCH: usize = 16;
 
 /// Gathers the samples of `recordings`; their time off the processor, or in calls of a trace, where the filter says so,
-/// or leaves it open and the recordings have nothing else.
+/// or leaves it open and the recordings have nothing else; and the wall time of their vCPUs, if the filter says so.
 pub fn gather(
     recordings: &[&Recording],
     library: &Library,
@@ -142,6 +145,9 @@ pub fn gather(
             Some(each) => Some(&mut **each),
             None => None,
         };
+        if unit == Unit::VcpuTime {
+            return vcpu_time::gather(recordings, library, &options, progress);
+        }
         gather_unit(recordings, library, (&options, unit), progress, each)
     };
     let wanted = options.filter.unit;
@@ -362,6 +368,7 @@ impl Gathering<'_, '_> {
                     state: row.state,
                     stop: row.stop,
                     node,
+                    address: (row.node).map(|leaf| stacks.nodes[leaf as usize].frame.address),
                     weight: Weight {
                         amount,
                         ..row.weight

@@ -101,6 +101,8 @@ impl Reduced {
             pooled,
             account: std::mem::take(&mut profile.account),
             calls: std::mem::take(&mut profile.calls),
+            vcpu_times: std::mem::take(&mut profile.vcpu_times),
+            exits: std::mem::take(&mut profile.exits),
             slowest: std::mem::take(&mut profile.slowest),
             not_counted: std::mem::take(&mut profile.not_counted),
             warnings: std::mem::take(&mut profile.warnings),

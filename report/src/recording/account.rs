@@ -69,6 +69,10 @@ pub struct Account {
     pub counted_ns: u64,
     /// Name of the counter: the kernel or the hypervisor.
     pub counter: Option<&'static str>,
+    /// Number of vCPUs whose wall time counts.
+    pub vcpus: u64,
+    /// Time of exits that are above their function without its callers, as no sample is in it (nanoseconds).
+    pub exits_without_callers_ns: u64,
     /// Total duration of the recordings, in seconds.
     pub seconds: f64,
     /// Whether the duration of some recordings is unknown.
@@ -179,6 +183,8 @@ impl Account {
             sampled_ns,
             counted_ns,
             counter,
+            vcpus,
+            exits_without_callers_ns,
             seconds,
             untimed,
             deadlines,
@@ -204,6 +210,9 @@ impl Account {
         self.unfinished += unfinished;
         self.resets = self.resets.saturating_add(*resets);
         self.slowed_calls = self.slowed_calls.or(*slowed_calls);
+        self.vcpus += vcpus;
+        let without_callers_ns = &mut self.exits_without_callers_ns;
+        *without_callers_ns = without_callers_ns.saturating_add(*exits_without_callers_ns);
         self.seconds += seconds;
         self.untimed |= untimed;
         self.deadlines += deadlines;
@@ -264,6 +273,9 @@ impl Account {
                     format!("not counted: {time} off CPU (see --off-cpu)")
                 }
                 Unit::Calls => format!("not counted: {amount} calls of a trace (see --calls)"),
+                Unit::VcpuTime => {
+                    format!("not counted: {} (see --time)", unit.phrase(*amount))
+                }
             });
         }
         let [begun_before, never] = self.untold;
@@ -284,8 +296,13 @@ impl Account {
         if !others.is_empty() {
             lines.push(format!("not counted: {} (see --state)", others.join(", ")));
         }
-        if self.outside + self.unfocused > 0 {
-            let filtered = self.outside + self.unfocused;
+        if self.outside > 0 || self.unfocused > 0 {
+            let filtered = self.outside.saturating_add(self.unfocused);
+            let filtered = if self.unit == Unit::VcpuTime {
+                self.unit.amount(filtered)
+            } else {
+                filtered.to_string()
+            };
             lines.push(format!("not counted: {filtered} left out by filters"));
         }
         let cut: u64 = self.cut.values().sum();
@@ -313,6 +330,13 @@ impl Account {
                  the same thread",
                 self.unit.amount(self.pooled),
                 share(self.pooled, self.counted)
+            ));
+        }
+        if self.exits_without_callers_ns > 0 {
+            lines.push(format!(
+                "exits without callers: {} ({}) are above their function alone, as no sample is in it",
+                self.unit.amount(self.exits_without_callers_ns),
+                share(self.exits_without_callers_ns, self.counted)
             ));
         }
         if are_many_late(self.late, self.counted) {
@@ -415,6 +439,7 @@ impl Account {
             Unit::Samples => {}
             Unit::OffCpu => return self.time_line(),
             Unit::Calls => return self.calls_line(),
+            Unit::VcpuTime => return self.vcpus_line(),
         }
         let per_second = self.counted as f64 / self.seconds;
         if self.seconds > 0.0 {
@@ -446,6 +471,13 @@ impl Account {
         } else {
             line
         }
+    }
+
+    /// The wall time and number of vCPUs, and the duration of the recordings.
+    fn vcpus_line(&self) -> String {
+        let (vcpus, plural) = (self.vcpus, if self.vcpus == 1 { "" } else { "s" });
+        let time = self.unit.phrase(self.counted);
+        format!("{time} of {vcpus} vCPU{plural}, in {:.1} s", self.seconds)
     }
 
     /// The time and number of waits, their states, and the duration of the recordings.

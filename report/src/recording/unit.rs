@@ -1,5 +1,5 @@
-//! The unit of a profile's weights: samples, time off the processor, or time in calls of a trace. A profile
-//! has one unit. Every view, export and diff takes it from here and states it; none adds weights of two
+//! The unit of a profile's weights: samples, time off the processor, time in calls of a trace, or wall time of vCPUs. A
+//! profile has one unit. Every view, export and diff takes it from here and states it; none adds weights of two
 //! units. Only this module turns a row into a weight, and a weight into text.
 
 use uprof::Row;
@@ -14,6 +14,8 @@ pub enum Unit {
     OffCpu,
     /// Nanoseconds of self time of a trace's calls.
     Calls,
+    /// Nanoseconds of a vCPU's wall time.
+    VcpuTime,
 }
 
 /// A row's weight in a profile.
@@ -60,7 +62,7 @@ impl Unit {
     pub(crate) fn amount(self, amount: u64) -> String {
         match self {
             Unit::Samples => amount.to_string(),
-            Unit::OffCpu | Unit::Calls => duration(amount),
+            Unit::OffCpu | Unit::Calls | Unit::VcpuTime => duration(amount),
         }
     }
 
@@ -75,6 +77,7 @@ impl Unit {
             Unit::Samples => format!("{amount} samples"),
             Unit::OffCpu => format!("{} off CPU", duration(amount)),
             Unit::Calls => format!("{} in calls", duration(amount)),
+            Unit::VcpuTime => format!("{} of wall time", duration(amount)),
         }
     }
 
@@ -84,6 +87,7 @@ impl Unit {
             Unit::Samples => "samples",
             Unit::OffCpu => "time off CPU",
             Unit::Calls => "time in calls",
+            Unit::VcpuTime => "wall time of vCPUs",
         }
     }
 
@@ -91,7 +95,7 @@ impl Unit {
     pub(crate) fn fewer(self) -> &'static str {
         match self {
             Unit::Samples => "fewer samples",
-            Unit::OffCpu | Unit::Calls => "less time",
+            Unit::OffCpu | Unit::Calls | Unit::VcpuTime => "less time",
         }
     }
 
@@ -99,7 +103,7 @@ impl Unit {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Unit::Samples => "samples",
-            Unit::OffCpu | Unit::Calls => "nanoseconds",
+            Unit::OffCpu | Unit::Calls | Unit::VcpuTime => "nanoseconds",
         }
     }
 
@@ -107,18 +111,18 @@ impl Unit {
     pub(crate) fn folded(self, amount: u64) -> u64 {
         match (self, amount) {
             (Unit::Samples, _) | (_, 0) => amount,
-            (Unit::OffCpu | Unit::Calls, _) => {
+            (Unit::OffCpu | Unit::Calls | Unit::VcpuTime, _) => {
                 (amount / 1000 + u64::from(amount % 1000 >= 500)).max(1)
             }
         }
     }
 
-    /// An amount for the widths of boxes: waits in microseconds. Calls, which may be shorter than one, are in
-    /// nanoseconds.
+    /// An amount for the widths of boxes: waits in microseconds. Calls and the parts of a vCPU's time, which may be
+    /// shorter than one, are in nanoseconds.
     pub(crate) fn width(self, amount: u64) -> u64 {
         match self {
             Unit::Samples | Unit::OffCpu => self.folded(amount),
-            Unit::Calls => amount,
+            Unit::Calls | Unit::VcpuTime => amount,
         }
     }
 
@@ -127,7 +131,7 @@ impl Unit {
         match self {
             Unit::Samples => "samples",
             Unit::OffCpu => "us",
-            Unit::Calls => "ns",
+            Unit::Calls | Unit::VcpuTime => "ns",
         }
     }
 }

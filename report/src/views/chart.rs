@@ -105,7 +105,7 @@ impl Chart {
         let (_, samples) = entry.or_insert_with(|| (thread.to_owned(), Vec::new()));
         let waited_ns = match sampled.unit {
             Unit::Samples => 0,
-            Unit::OffCpu | Unit::Calls => sampled.weight.amount,
+            Unit::OffCpu | Unit::Calls | Unit::VcpuTime => sampled.weight.amount,
         };
         samples.push((sampled.since_ns, sampled.node, waited_ns));
     }
@@ -198,7 +198,7 @@ impl Chart {
         let mut drawing = inferno_options(&options, &lines);
         drawing.count_name = match profile.unit() {
             Unit::Samples | Unit::OffCpu => "us".to_owned(),
-            unit @ Unit::Calls => unit.width_name().to_owned(),
+            unit @ (Unit::Calls | Unit::VcpuTime) => unit.width_name().to_owned(),
         };
         drawing.flame_chart = true;
         // A tall picture shows the names of its threads first if the root is at the top.
@@ -220,7 +220,7 @@ fn idle(lines: &mut Vec<String>, root: &str, time_ns: u64, per_ns: u64) {
 fn per_ns(profile: &Profile) -> u64 {
     match profile.unit() {
         Unit::Samples | Unit::OffCpu => 1000,
-        Unit::Calls => 1,
+        Unit::Calls | Unit::VcpuTime => 1,
     }
 }
 

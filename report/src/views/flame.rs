@@ -7,6 +7,7 @@ use crate::export::folded::{FoldedOptions, frame_names, named_lines};
 use crate::profile::Profile;
 use crate::profile::recursion::shown;
 use crate::profile::tree::StackTree;
+use crate::recording::unit::Unit;
 use crate::views::{Needs, Output, Shown, View, caption};
 use inferno::flamegraph::{self, Direction};
 use palette::Palette;
@@ -72,7 +73,10 @@ fn write_tree(
     // The notes become an XML comment, which must not have two hyphens in a row (XML 1.0, section 2.5).
     let notes = profile.account.short_line(NOTES_LETTERS);
     drawing.notes = notes.replace("--", "\u{2013}");
-    let palette = Palette::of(&profile.labels, &names);
+    let palette = match profile.unit() {
+        Unit::VcpuTime => Palette::of_places(&profile.labels, &names),
+        Unit::Samples | Unit::OffCpu | Unit::Calls => Palette::of(&profile.labels, &names),
+    };
     draw(drawing, palette, lines.iter().map(String::as_str), out)
 }
 

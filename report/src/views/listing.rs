@@ -193,6 +193,7 @@ mod tests {
             state: uprof::State::Running,
             stop: uprof::Stop::Complete,
             node: 0,
+            address: None,
             weight: crate::recording::unit::Unit::ONE,
             unit: crate::recording::unit::Unit::Calls,
             call: Some(call(number, None)),

@@ -41,16 +41,22 @@ impl<'a, 's> Naming<'a, 's> {
 
     /// Names the new places of `stacks`, and sets the ranges of each block's labels.
     pub(crate) fn add(&mut self, stacks: &mut [BlockStacks], labels: &mut Labels) {
-        self.name_new(stacks, labels);
+        let places = stacks.iter().flat_map(|stacks| &stacks.places);
+        self.name_new(places, labels);
         for stacks in stacks {
             let ranges = stacks.places.iter().map(|place| self.ranges[place]);
             stacks.ranges = ranges.collect();
         }
     }
 
-    fn name_new(&mut self, stacks: &[BlockStacks], labels: &mut Labels) {
+    /// Names those of `places` that are new.
+    pub(super) fn name_new<'p>(
+        &mut self,
+        places: impl Iterator<Item = &'p Place>,
+        labels: &mut Labels,
+    ) {
         let mut new = Vec::new();
-        for place in stacks.iter().flat_map(|stacks| &stacks.places) {
+        for place in places {
             if !self.ranges.contains_key(place) {
                 // Reserved, so that the next block doesn't name it again.
                 self.ranges.insert(*place, (0, 0));
@@ -80,6 +86,12 @@ impl<'a, 's> Naming<'a, 's> {
     /// A label of a range.
     pub(crate) fn label(&self, index: u32) -> LabelId {
         self.labels[index as usize]
+    }
+
+    /// The labels of a place that has been named, outermost first.
+    pub(super) fn labels_of(&self, place: &Place) -> &[LabelId] {
+        let (start, end) = self.ranges.get(place).copied().unwrap_or_default();
+        &self.labels[start as usize..end as usize]
     }
 
     fn module(&self, place: Place) -> Option<&Module> {

@@ -240,6 +240,7 @@ impl Visit for Joining<'_, '_, '_, '_, '_> {
                 state: State::Running,
                 stop: Stop::Complete,
                 node,
+                address: None,
                 weight,
                 unit: self.profile.account.unit,
                 call: kept.told.filter(|_| !is_hidden),

@@ -1,9 +1,11 @@
-//! The colours of flame graphs and their key. The colour shows the sort of code; the shade depends on the
-//! name, and is the same in each picture.
+//! The colours of flame graphs and their key. The colour shows the sort of code or, for the wall time of vCPUs, the
+//! place where it was spent; the shade depends on the name, and is the same in each picture.
 
 use crate::profile::labels::{LabelId, Labels};
+use crate::profile::vcpu_times::place_of_box;
 use inferno::flamegraph::color::{Color, PaletteMap};
 use std::collections::BTreeSet;
+use uprof::cold::Place;
 
 /// The sort of code that a frame belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,6 +24,8 @@ pub(crate) enum Kind {
     Unnamed,
     /// Not code: a process or a thread.
     Made,
+    /// Where a vCPU's wall time was spent.
+    Place(Place),
 }
 
 /// Range of the shades, in 256ths of the difference to white.
@@ -49,6 +53,15 @@ impl Kind {
         }
     }
 
+    /// The place of a label in a profile of wall time: that of guest code, unless its box has another.
+    fn of_place(labels: &Labels, id: LabelId) -> Kind {
+        if labels.get(id).made {
+            place_of_box(labels.name(id)).map_or(Kind::Made, Kind::Place)
+        } else {
+            Kind::Place(Place::Guest)
+        }
+    }
+
     /// The name in the key, and the darkest colour. They equal those of the page (colours.mjs).
     fn told(self) -> (&'static str, [u8; 3]) {
         match self {
@@ -59,6 +72,13 @@ impl Kind {
             Kind::Inlined => ("inlined", [125, 213, 213]),
             Kind::Unnamed => ("no name", [178, 184, 189]),
             Kind::Made => ("process, thread", [201, 196, 228]),
+            Kind::Place(Place::Guest) => ("guest code", [242, 128, 112]),
+            Kind::Place(Place::Hypervisor) => ("exits, hypervisor", [247, 152, 69]),
+            Kind::Place(Place::Monitor) => ("monitor", [242, 215, 105]),
+            Kind::Place(Place::Ready) => ("waiting", [140, 207, 130]),
+            Kind::Place(Place::Halted) => ("halted", [125, 213, 213]),
+            Kind::Place(Place::Paused) => ("paused by recorder", [150, 170, 235]),
+            Kind::Place(Place::Unknown) => ("unknown", [178, 184, 189]),
         }
     }
 }
@@ -80,6 +100,16 @@ impl Palette {
         palette.add("", Kind::Made);
         for (id, name) in names.iter().enumerate() {
             palette.add(name, Kind::of(labels, id as LabelId));
+        }
+        palette
+    }
+
+    /// The colours of all labels under their `names`, by the place where time was spent.
+    pub(crate) fn of_places(labels: &Labels, names: &[String]) -> Palette {
+        let mut palette = Palette::default();
+        palette.add("", Kind::Made);
+        for (id, name) in names.iter().enumerate() {
+            palette.add(name, Kind::of_place(labels, id as LabelId));
         }
         palette
     }

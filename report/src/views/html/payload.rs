@@ -226,7 +226,7 @@ fn write_part(id: &str, columns: Columns, out: &mut dyn Write) -> io::Result<()>
 /// Length of a tick (nanoseconds). Waits have ticks of 1 ns, because a part of one may be selected.
 fn tick_ns(payload: &Payload, unit: Unit) -> u64 {
     match unit {
-        Unit::OffCpu | Unit::Calls => 1,
+        Unit::OffCpu | Unit::Calls | Unit::VcpuTime => 1,
         Unit::Samples => {
             let last = payload.moments.iter().map(|one| one.since_ns);
             let last = last.max().unwrap_or(0);
@@ -357,6 +357,7 @@ mod tests {
             state: State::Running,
             stop: Stop::Complete,
             node: 0,
+            address: None,
             weight: Weight { amount, count: 1 },
             unit: Unit::Samples,
             call: None,

@@ -64,6 +64,7 @@ pub(super) fn write_threads(page: &Page<'_>, out: &mut dyn Write) -> io::Result<
             Unit::Samples => "Samples",
             Unit::OffCpu => "Off CPU",
             Unit::Calls => "In calls",
+            Unit::VcpuTime => "Wall time",
         }
     )?;
     let counted = page.profile.account.counted;

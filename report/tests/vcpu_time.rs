@@ -1,0 +1,566 @@
+//! Where the wall time of vCPUs went: the sum by place, the exits, and the flame graph of both; of records as a
+//! recorder writes them, and of hostile ones.
+
+mod made;
+
+use made::open;
+use uniprof_report::export::folded;
+use uniprof_report::images::Library;
+use uniprof_report::profile::{Filter, Options, Profile, gather};
+use uniprof_report::recording::{Recording, Unit};
+use uniprof_report::views::{Drawn, Form, Shown, VIEWS};
+use uprof::cold::{ClockPair, End, EndReason, ExitCause, ExitKind, Exits, Mapping, Metadata};
+use uprof::cold::{ModuleChange, ModuleEvent, Place, TargetKind, TaskChange, TaskEvent, VcpuTime};
+use uprof::image::{ImageIdentity, ImagePart, Symbol};
+use uprof::{Arch, Frame, Sample, Task, Writer};
+
+const MS: u64 = 1_000_000;
+const START: u64 = 1_000 * MS;
+const GUEST: u64 = 0x10_0000;
+const NAMES: [&str; 4] = ["main", "uart_putc", "virtio_notify", "idle"];
+
+/// An address in a function of the guest.
+fn address(function: usize, into: u64) -> u64 {
+    GUEST + 0x100 * function as u64 + into
+}
+
+fn vcpu(number: u32) -> Task {
+    Task {
+        space: 0,
+        vcpu: number,
+    }
+}
+
+/// What a recording of a second has.
+#[derive(Default)]
+struct Guest<'a> {
+    samples: &'a [(u32, &'a [u64])],
+    times: Vec<VcpuTime>,
+    exits: Vec<Exits>,
+    notes: Vec<(String, String)>,
+}
+
+fn recorded(guest: &Guest<'_>) -> Recording {
+    let mut metadata = Metadata::default();
+    metadata.recorder.program = "uniprof test".into();
+    metadata.target.kind = TargetKind::Kvm;
+    metadata.target.name = "made".into();
+    metadata.target.arch = Arch::X86_64;
+    metadata.sampling.rate_millihertz = 1_000_000;
+    metadata.notes.clone_from(&guest.notes);
+    let mut writer = Writer::create(Vec::new(), [7; 16], &metadata, START).unwrap();
+    let pair = ClockPair {
+        monotonic_ns: START,
+        realtime_ns: 1_499_764_364_000_000_000,
+        guest: None,
+    };
+    writer.clocks(&[pair]).unwrap();
+    let named = [0, 1].map(|number| TaskEvent {
+        time_ns: START,
+        task: vcpu(number),
+        what: TaskChange::Named(format!("vcpu {number}")),
+    });
+    writer.tasks(&named).unwrap();
+    let mapped = ModuleEvent {
+        time_ns: START,
+        space: 0,
+        what: ModuleChange::Mapped(Mapping {
+            start: GUEST,
+            length: 0x100 * NAMES.len() as u64,
+            file_offset: GUEST,
+            path: "/made/guest".into(),
+            build_id: Vec::new(),
+            file: None,
+        }),
+    };
+    writer.modules(&[mapped]).unwrap();
+    let mut part = ImagePart::new(ImageIdentity {
+        path: "/made/guest".into(),
+        build_id: Vec::new(),
+        arch: Arch::X86_64,
+        load_bias: 0,
+        origin: "test".into(),
+    });
+    for (number, name) in NAMES.into_iter().enumerate() {
+        assert!(part.push(Symbol {
+            address: address(number, 0),
+            size_bytes: 0x100,
+            name,
+        }));
+    }
+    writer.image_part(&part, START).unwrap();
+    for (number, (task, stack)) in guest.samples.iter().enumerate() {
+        let frames = stack.iter().enumerate();
+        let frames = frames.map(|(depth, address)| match depth {
+            0 => Frame::exact(*address),
+            _ => Frame::return_address(*address),
+        });
+        let chain: Vec<Frame> = frames.collect();
+        let time_ns = START + number as u64 * MS;
+        writer
+            .sample(&Sample::bare(time_ns, vcpu(*task), &chain))
+            .unwrap();
+    }
+    writer.vcpu_times(&guest.times).unwrap();
+    for exits in guest.exits.chunks(100_000) {
+        writer.exits(exits).unwrap();
+    }
+    let end = End {
+        time_ns: START + 1_000 * MS,
+        reason: EndReason::Duration,
+        message: String::new(),
+        totals: Vec::new(),
+    };
+    open(writer.finish(&end).unwrap())
+}
+
+/// A record from and to milliseconds of the recording.
+fn time(number: u32, from_ms: u64, to_ms: u64, spent: &[(Place, u64)]) -> VcpuTime {
+    VcpuTime {
+        task: vcpu(number),
+        first_ns: START + from_ms * MS,
+        last_ns: START + to_ms * MS,
+        spent: spent.iter().map(|(place, ms)| (*place, ms * MS)).collect(),
+    }
+}
+
+/// Exits of the first half second, a tenth of whose time is KVM's and the rest the monitor's.
+fn exits(reason: u64, at: Option<u64>, argument: Option<u64>, count: u64, ms: u64) -> Exits {
+    let mean_ns = ms * MS / count.max(1);
+    Exits {
+        task: vcpu(0),
+        first_ns: START,
+        last_ns: START + 500 * MS,
+        cause: ExitCause {
+            kind: ExitKind::Vmx,
+            reason,
+            address: at,
+            argument,
+        },
+        count,
+        seen: count,
+        spent: vec![
+            (Place::Hypervisor, ms * MS / 10),
+            (Place::Monitor, ms * MS - ms * MS / 10),
+        ],
+        lengths: vec![(Exits::rounded(mean_ns), count)],
+    }
+}
+
+fn filtered(recording: &Recording, filter: Filter) -> Profile {
+    let mut library = Library::default();
+    library.only_given = true;
+    let options = Options {
+        filter: Filter {
+            unit: Some(Unit::VcpuTime),
+            ..filter
+        },
+        ..Options::default()
+    };
+    gather(&[recording], &library, &options, &|_, _| {}, None)
+}
+
+fn profile(recording: &Recording) -> Profile {
+    filtered(recording, Filter::default())
+}
+
+fn view(name: &str, recording: Recording, filter: Filter) -> String {
+    let profile = filtered(&recording, filter);
+    let recordings = [recording];
+    let view = VIEWS.iter().find(|view| view.name == name).unwrap();
+    let form = Form {
+        rows: 10,
+        ..Form::default()
+    };
+    let mut drawn: Box<dyn Drawn> = (view.begin)(&recordings);
+    let mut out = Vec::new();
+    let shown = Shown {
+        recordings: &recordings,
+        profile: &profile,
+        places: None,
+        library: None,
+        function: "",
+        form: &form,
+    };
+    assert!(drawn.write(&shown, &mut out).unwrap());
+    String::from_utf8(out).unwrap()
+}
+
+fn folded(profile: &Profile) -> String {
+    let mut out = Vec::new();
+    folded::write(profile, folded::FoldedOptions::default(), &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+/// Two vCPUs. The first has records for all of the second, the other for its first half.
+fn two() -> Guest<'static> {
+    let (guest, kvm, monitor) = (Place::Guest, Place::Hypervisor, Place::Monitor);
+    let rest = [(Place::Ready, 20), (Place::Halted, 100), (Place::Paused, 5)];
+    let first = [&[(guest, 300), (kvm, 25), (monitor, 50)][..], &rest].concat();
+    let second = [&[(guest, 345), (kvm, 10), (monitor, 20)][..], &rest].concat();
+    Guest {
+        times: vec![
+            time(0, 0, 500, &first),
+            time(1, 0, 500, &[(guest, 500)]),
+            time(0, 500, 1000, &second),
+        ],
+        ..Guest::default()
+    }
+}
+
+/// Samples: 3 of `uart_putc` at its exit from `main`, 1 elsewhere in it from `virtio_notify`, 6 of `main`.
+fn sampled() -> Vec<(u32, Vec<u64>)> {
+    let mut samples = vec![(0, vec![address(1, 0x20), address(0, 0x40)]); 3];
+    samples.push((0, vec![address(1, 0x60), address(2, 0x40)]));
+    samples.extend(vec![(0, vec![address(0, 0x10)]); 6]);
+    samples
+}
+
+fn with_exits(exits: Vec<Exits>) -> Recording {
+    let samples = sampled();
+    let samples: Vec<(u32, &[u64])> = samples
+        .iter()
+        .map(|(vcpu, stack)| (*vcpu, &stack[..]))
+        .collect();
+    recorded(&Guest {
+        samples: &samples,
+        exits,
+        ..two()
+    })
+}
+
+#[test]
+fn a_row_adds_up_and_what_no_record_has_is_unknown() {
+    let table = view("time", recorded(&two()), Filter::default());
+    let expected = "\
+2.00 s of wall time of 2 vCPUs, in 1.0 s
+
+     wall  guest handled handled in waiting        paused by        
+     time   code  in KVM    monitor for CPU halted  recorder unknown  vCPU
+   1.00 s  64.5%    3.5%       7.0%    4.0%  20.0%      1.0%    0.0%  vcpu 0
+   1.00 s  50.0%    0.0%       0.0%    0.0%   0.0%      0.0%   50.0%  vcpu 1
+   2.00 s  57.2%    1.8%       3.5%    2.0%  10.0%      0.5%   25.0%  all vCPUs
+
+each row adds up to 100.0% of the vCPU's wall time
+25.0% of the wall time is unknown: the host's KVM or Xen reported nothing for it";
+    assert!(table.starts_with(expected), "{table}");
+}
+
+#[test]
+fn the_recorders_reason_for_unknown_time_is_shown() {
+    let notes = vec![(
+        uprof::cold::UNKNOWN_TIME.to_owned(),
+        "no tracefs\x1b[31m here".to_owned(),
+    )];
+    let table = view(
+        "time",
+        recorded(&Guest { notes, ..two() }),
+        Filter::default(),
+    );
+    assert!(
+        table.contains("unknown: no tracefs\u{fffd}[31m here"),
+        "{table}"
+    );
+}
+
+/// Half a second from the middle of one record to the middle of the next.
+#[test]
+fn time_is_chosen_in_proportion() {
+    let filter = Filter {
+        from_ns: Some(250 * MS),
+        to_ns: Some(750 * MS),
+        vcpus: [0].into(),
+        ..Filter::default()
+    };
+    let recording = recorded(&two());
+    let row = filtered(&recording, filter.clone()).vcpu_times.rows[0].clone();
+    assert_eq!(row.wall_ns, 500 * MS);
+    let half = [645, 35, 70, 40, 200, 10, 0].map(|ms| ms * MS / 2);
+    assert_eq!(row.spent, half);
+    let table = view("time", recording, filter);
+    assert!(table.contains("counts in proportion"), "{table}");
+}
+
+#[test]
+fn a_recording_without_such_records_has_no_row() {
+    let samples = sampled();
+    let samples: Vec<(u32, &[u64])> = samples.iter().map(|(vcpu, s)| (*vcpu, &s[..])).collect();
+    let profile = profile(&recorded(&Guest {
+        samples: &samples,
+        ..Guest::default()
+    }));
+    assert_eq!((profile.account.vcpus, profile.account.counted), (0, 0));
+}
+
+#[test]
+fn exits_are_shown_by_reason_by_function_and_by_both() {
+    let port = exits(30, Some(address(1, 0x20)), Some(0x3f8), 800, 60);
+    let mut few = exits(10, Some(address(3, 0x20)), Some(1), 30, 3);
+    few.seen = 3;
+    let unnamed = exits(12, Some(0x99_0000), None, 2, 1);
+    let unknown = exits(1, None, None, 1, 2);
+    let mut ours = exits(0, None, None, 7, 1);
+    ours.cause.kind = ExitKind::Recorder;
+    let recording = with_exits(vec![port, few, unnamed, unknown, ours]);
+    let table = view("exits", recording, Filter::default());
+    for expected in [
+        "costliest reason: port 0x3f8, 3.0% of the wall time (6.0 ms in KVM, 54.0 ms in the monitor, 800 exits)\n",
+        "costliest function: uart_putc, 3.0% of the wall time",
+        "estimates: of 833 exits, the times of 806 were taken (96.8%)\n",
+        "interrupted by the recorder: 7 times, 1.0 ms; these exits are not in the tables\n",
+        "    exits a second   handled    in KVM   monitor     other      %      mean       p99  reason\n      \
+         800    800.0   60.0 ms    6.0 ms   54.0 ms      0 ns   3.0%   75.0 us   81.9 us  port 0x3f8\n",
+        "  CPUID\n",
+        "  HLT\n",
+        "p99  function\n      800 ",
+        "81.9 us  uart_putc  [guest]\n",
+        "  idle  [guest]\n",
+        "  (address not known)\n",
+        "  0x990000\n",
+        "  uart_putc: port 0x3f8  [guest]\n",
+    ] {
+        assert!(table.contains(expected), "{expected}: {table}");
+    }
+    // The interrupted ones are in no row.
+    assert!(!table.contains("exception"), "{table}");
+}
+
+/// The tree's stacks, without the shares of guest code.
+fn stacks(profile: &Profile) -> Vec<String> {
+    let lines = folded(profile);
+    lines.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn an_exit_is_above_the_stacks_of_its_address_or_else_of_its_function() {
+    let at_the_address = exits(30, Some(address(1, 0x20)), Some(0x3f8), 800, 60);
+    let profile = profile(&with_exits(vec![at_the_address]));
+    let found = stacks(&profile);
+    let (kvm, monitor) = ("[handled in KVM]", "[handled in the monitor]");
+    assert_eq!(
+        found,
+        [
+            "[guest code without samples] 500000".to_owned(),
+            "[halted] 200000".to_owned(),
+            format!("{kvm} 29000"),
+            format!("{monitor} 16000"),
+            "[paused by the recorder] 10000".to_owned(),
+            "[unknown] 500000".to_owned(),
+            "[waiting for a processor] 40000".to_owned(),
+            "main 387000".to_owned(),
+            "main;uart_putc 193500".to_owned(),
+            format!("main;uart_putc;[exit: port 0x3f8];{kvm} 6000"),
+            format!("main;uart_putc;[exit: port 0x3f8];{monitor} 54000"),
+            "virtio_notify;uart_putc 64500".to_owned(),
+        ]
+    );
+    assert_eq!(profile.account.counted, 2000 * MS);
+    assert_eq!(profile.tree.totals()[0], 2000 * MS);
+
+    let elsewhere = exits(30, Some(address(1, 0x80)), Some(0x3f8), 800, 60);
+    let alone = exits(10, Some(address(3, 0)), None, 1, 5);
+    let nowhere = exits(1, None, None, 1, 5);
+    let profile = self::profile(&with_exits(vec![elsewhere, alone, nowhere]));
+    let found = stacks(&profile);
+    for expected in [
+        format!("main;uart_putc;[exit: port 0x3f8];{kvm} 4500"),
+        format!("virtio_notify;uart_putc;[exit: port 0x3f8];{kvm} 1500"),
+        format!("idle;[exit: CPUID];{kvm} 500"),
+        format!("idle;[exit: CPUID];{monitor} 4500"),
+        format!("(address not known);[exit: external interrupt];{kvm} 500"),
+    ] {
+        assert!(found.contains(&expected), "{expected}: {found:#?}");
+    }
+    assert_eq!(profile.tree.totals()[0], 2000 * MS);
+    let lines = profile.account.lines().join("\n");
+    let said = "exits without callers: 5.0 ms (0.2%) are above their function alone";
+    assert!(lines.contains(said), "{lines}");
+}
+
+#[test]
+fn filters_of_frames_choose_exits_and_places_too() {
+    let port = exits(30, Some(address(1, 0x20)), Some(0x3f8), 800, 60);
+    let recording = with_exits(vec![port]);
+    let focus = |rule: &str| {
+        let filter = Filter {
+            focus: Some(regex::Regex::new(rule).unwrap()),
+            ..Filter::default()
+        };
+        filtered(&recording, filter).account.counted
+    };
+    assert_eq!(focus("port 0x3f8"), 60 * MS);
+    assert_eq!(focus("^.halted.$"), 200 * MS);
+    assert_eq!(focus("uart_putc"), 258 * MS + 60 * MS);
+}
+
+#[test]
+fn places_have_colours_and_a_key() {
+    let port = exits(30, Some(address(1, 0x20)), Some(0x3f8), 800, 60);
+    let profile = profile(&with_exits(vec![port]));
+    let options = uniprof_report::views::flame::FlameOptions {
+        title: "made".into(),
+        subtitle: String::new(),
+        reverse: false,
+        icicle: false,
+        least_share: 0.0,
+        fold: false,
+    };
+    let mut svg = Vec::new();
+    uniprof_report::views::flame::write(&profile, &options, &mut svg).unwrap();
+    let svg = String::from_utf8(svg).unwrap();
+    for text in [
+        "guest code</text>",
+        "halted</text>",
+        "[exit: port 0x3f8] (60,000,000 ns, 3.00%)",
+    ] {
+        assert!(svg.contains(text), "{text}: {svg}");
+    }
+    assert!(!svg.contains(">program</text>"), "{svg}");
+}
+
+/// Whatever records say, rows add up to the wall time and the tree to the rows.
+fn check(recording: &Recording) {
+    let profile = profile(recording);
+    let mut all = 0_u64;
+    for row in &profile.vcpu_times.rows {
+        let sum: u128 = row.spent.iter().map(|ns| u128::from(*ns)).sum();
+        assert_eq!(sum, u128::from(row.wall_ns), "{row:?}");
+        all += row.wall_ns;
+    }
+    assert_eq!(profile.account.counted, all);
+    assert_eq!(profile.tree.totals()[0], all);
+}
+
+#[test]
+fn records_that_contradict_each_other_count_no_longer_than_their_interval() {
+    let (guest, halted) = (Place::Guest, Place::Halted);
+    let huge = VcpuTime {
+        task: vcpu(0),
+        first_ns: 0,
+        last_ns: u64::MAX,
+        spent: vec![(guest, u64::MAX); 9],
+    };
+    let backwards = VcpuTime {
+        first_ns: START + 300 * MS,
+        last_ns: START,
+        ..huge.clone()
+    };
+    let most = VcpuTime {
+        first_ns: u64::MAX,
+        ..huge.clone()
+    };
+    let cases = [
+        (
+            vec![time(0, 0, 1000, &[(guest, 400), (guest, 400)])],
+            0,
+            800,
+        ),
+        (
+            vec![time(0, 0, 500, &[(guest, 500), (halted, 500)])],
+            1,
+            250,
+        ),
+        (
+            vec![
+                time(0, 0, 500, &[(guest, 500)]),
+                time(0, 250, 750, &[(guest, 500)]),
+            ],
+            1,
+            750,
+        ),
+        (
+            vec![
+                time(0, 0, 500, &[(guest, 500)]),
+                time(0, 0, 500, &[(guest, 500)]),
+            ],
+            1,
+            500,
+        ),
+        (vec![backwards, time(0, 0, 500, &[(guest, 500)])], 1, 500),
+        (vec![huge.clone(), time(0, 0, 500, &[(guest, 500)])], 2, 999),
+        (vec![most, time(0, 0, 500, &[(guest, 500)])], 0, 500),
+        (vec![time(0, 100, 100, &[(guest, 500)])], 1, 0),
+    ];
+    for (times, contradictory, guest_ms) in cases {
+        let what = format!("{times:?}");
+        let recording = recorded(&Guest {
+            times,
+            ..Guest::default()
+        });
+        let found = profile(&recording).vcpu_times;
+        assert_eq!(found.contradictory, contradictory, "{what}");
+        assert_eq!(found.rows[0].spent[0] / MS, guest_ms, "{what}");
+        check(&recording);
+    }
+}
+
+#[test]
+fn exits_that_claim_anything_are_scaled_to_the_time_that_there_is() {
+    let most = u64::MAX;
+    let endless = |at, argument| Exits {
+        first_ns: 0,
+        last_ns: most,
+        count: most,
+        seen: 1,
+        spent: Place::ALL.iter().map(|place| (*place, most)).collect(),
+        lengths: vec![(most, most); 3],
+        ..exits(30, at, argument, 1, 1)
+    };
+    let all: Vec<Exits> = (0..300)
+        .map(|number| {
+            endless(
+                [Some(address(1, 0x20)), Some(most), None][number as usize % 3],
+                Some(number),
+            )
+        })
+        .collect();
+    let recording = with_exits(all);
+    check(&recording);
+    let filter = Filter {
+        from_ns: Some(100 * MS),
+        to_ns: Some(101 * MS),
+        ..Filter::default()
+    };
+    let table = view("exits", recording, filter);
+    assert!(
+        table.contains("… and 290 more (--rows 0 shows all)"),
+        "{table}"
+    );
+}
+
+/// A guest that exits from another address each time fills neither the terminal nor the picture, and costs no more than
+/// sorting its exits.
+#[test]
+fn a_guest_that_exits_from_everywhere_is_shown_in_bounds() {
+    let number = if cfg!(debug_assertions) {
+        10_000
+    } else {
+        1_000_000
+    };
+    let everywhere: Vec<Exits> = (0..number)
+        .map(|number| exits(30, Some(0x7000_0000 + number * 16), Some(number), 1, 1))
+        .collect();
+    let recording = with_exits(everywhere);
+    check(&recording);
+    let table = view("exits", recording, Filter::default());
+    assert!(table.lines().count() < 50, "{}", table.lines().count());
+}
+
+/// A million different reasons at one instruction that has many stacks.
+#[test]
+fn many_reasons_above_many_stacks_share_a_box() {
+    let stacks: Vec<Vec<u64>> = (0..200)
+        .map(|number| vec![address(1, 0x20), 0x50_0000 + number * 16])
+        .collect();
+    let samples: Vec<(u32, &[u64])> = stacks.iter().map(|stack| (0, &stack[..])).collect();
+    let exits = (0..20_000).map(|number| exits(30, Some(address(1, 0x20)), Some(number), 1, 1));
+    let recording = recorded(&Guest {
+        samples: &samples,
+        exits: exits.collect(),
+        ..two()
+    });
+    check(&recording);
+    let profile = profile(&recording);
+    assert!(profile.tree.nodes().len() < 200 * 65 * 3 + 1000);
+    assert!(folded(&profile).contains("[exit: other reasons]"));
+}
