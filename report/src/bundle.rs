@@ -95,7 +95,8 @@ pub fn bundle(
     let symbolizer = Symbolizer::new(recording, library, false);
     let unwinders = Unwinders::new(recording, &symbolizer, Options::default());
     let idle = Idle::new(recording, &symbolizer);
-    let stacks = needs::stacks(recording, &unwinders, &idle).map_err(damaged)?;
+    let stacks = needs::stacks(recording, &unwinders, &idle);
+    let stacks = stacks.map_err(|error| damaged(error.to_string()))?;
     let stack_bytes = recording.metadata().sampling.stack_bytes;
     let advice = advice(&stacks.counts(&symbolizer, stack_bytes));
     let places = stacks.places;

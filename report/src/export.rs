@@ -12,7 +12,7 @@ pub mod pprof;
 pub mod speedscope;
 pub mod uniprof_text;
 
-pub use timeline::Timeline;
+pub use timeline::{Timeline, TimelineError};
 
 use crate::images::library::Library;
 use crate::profile::Profile;

@@ -159,6 +159,11 @@ pub enum ImportError {
     },
 }
 
+/// No format fits an input. How each one judges it, in words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.join("; "))]
+pub struct UnknownFormat(Vec<String>);
+
 /// What was imported.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Imported {
@@ -278,12 +283,11 @@ fn import_calls(
 }
 
 /// Determines the format of an input that begins with these bytes. Of the trace formats, it is the one that
-/// can read the most of the input; otherwise it is the first stack format that can read all of it. The error
-/// text lists how each format judges the input.
+/// can read the most of the input; otherwise it is the first stack format that can read all of it.
 ///
 /// # Errors
 /// No format fits.
-pub fn recognize(head: &[u8]) -> Result<&'static Import, String> {
+pub fn recognize(head: &[u8]) -> Result<&'static Import, UnknownFormat> {
     let mut best: Option<(u64, &Import)> = None;
     let mut said = Vec::new();
     for format in IMPORTS {
@@ -321,8 +325,7 @@ pub fn recognize(head: &[u8]) -> Result<&'static Import, String> {
             }
         }
     }
-    best.map(|(_, format)| format)
-        .ok_or_else(|| said.join("; "))
+    best.map(|(_, format)| format).ok_or(UnknownFormat(said))
 }
 
 /// How the other trace formats judge an input that begins with these bytes.

@@ -204,6 +204,7 @@ fn formats_are_told_by_their_first_lines() {
     let found = recognize(b"main;work 99000000\nmain 99000000\n");
     assert_eq!(found.map(|format| format.name), Ok("folded"));
     let said = recognize(b"hello, world (nothing)\n").err().unwrap();
+    let said = said.to_string();
     for format in IMPORTS {
         assert!(said.contains(&format!("{}: ", format.name)), "{said}");
     }

@@ -3,7 +3,7 @@
 //! is enough to keep one stack for each task. The self time of a call is known once all its callees have been
 //! visited.
 
-use crate::recording::{Recording, SpanBlockPlace};
+use crate::recording::{BlockError, Recording, SpanBlockPlace};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use uprof::{SpanBlock, SpanRow, Task};
@@ -58,7 +58,7 @@ pub(crate) fn walk<V: Visit>(recording: &Recording, visit: &mut V) -> (u64, Vec<
             let (block, rows, fault) = match read {
                 Ok(read) => read,
                 Err(fault) => {
-                    faults.push(fault);
+                    faults.push(fault.to_string());
                     lost += 1;
                     continue;
                 }
@@ -112,7 +112,7 @@ fn close<V: Visit>(done: Open<V::Kept>, visit: &mut V) {
 
 type Read = (SpanBlock, Vec<SpanRow>, Option<String>);
 
-fn read(recording: &Recording, place: &SpanBlockPlace) -> Result<Read, String> {
+fn read(recording: &Recording, place: &SpanBlockPlace) -> Result<Read, BlockError> {
     let block = recording.spans(place)?;
     let mut all = Vec::with_capacity(block.len());
     let mut rows = block.rows();

@@ -59,7 +59,7 @@ fn count(recording: &Recording, place: &SpanBlockPlace) -> Counted {
     let block = match recording.spans(place) {
         Ok(block) => block,
         Err(fault) => {
-            counts.faults.push(fault);
+            counts.faults.push(fault.to_string());
             return (None, counts);
         }
     };
