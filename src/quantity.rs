@@ -1,4 +1,4 @@
-//! Parses and formats times, shares and sizes.
+//! Parses times, shares, rates and sizes, and formats sizes.
 
 // Each half of the program uses only some of these.
 #![cfg_attr(not(all(feature = "record", feature = "report")), allow(dead_code))]
@@ -92,16 +92,6 @@ pub fn bytes(count: u64) -> String {
     }
 }
 
-/// Formats a duration.
-pub fn duration(ns: u64) -> String {
-    match ns {
-        0..1_000 => format!("{ns} ns"),
-        1_000..1_000_000 => format!("{:.1} us", ns as f64 / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
-        _ => format!("{:.1} s", ns as f64 / 1e9),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,6 +119,5 @@ mod tests {
         assert_eq!(parse_share("0.01").unwrap(), 0.01);
         assert!(parse_share("101%").is_err());
         assert_eq!(bytes(1536), "1.5 KiB");
-        assert_eq!(duration(1_500), "1.5 us");
     }
 }

@@ -4,14 +4,14 @@ use crate::form::{FormFlag, RecursionFlag};
 use crate::outcome::Outcome;
 use crate::output::write_to;
 use crate::quantity::parse_share;
-use crate::selection::{ProcessesFlag, Selection, inform, say};
+use crate::selection::{ProcessesFlag, Selection, inform, say, say_damages, say_warnings};
 use crate::showing::Showing;
-use crate::views::{self, SelectedView, SelectedViews};
+use crate::views::{self, SelectedValue, SelectedView, SelectedViews};
 use std::path::{Path, PathBuf};
 use uniprof_report::profile::{By, Each, Profile, Reduced, Sampled};
 use uniprof_report::recording::{Recording, Unit};
 use uniprof_report::source_files::SourceFiles;
-use uniprof_report::views::{Drawn, Form, Needs, Output, Shown};
+use uniprof_report::views::{Drawn, FlagValue, Form, Needs, Output, Shown};
 
 /// Show where the time went: tables, trees and flame graphs
 #[derive(Debug, clap::Args)]
@@ -96,8 +96,10 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     options.by_process = selecting.processes != Some(ProcessesFlag::Together);
     if needs(Needs::Calls) || needs(Needs::EachCall) {
         options.filter.unit = Some(Unit::Calls);
-        let counts = asked.iter().filter(|one| one.view.output == Output::Count);
-        let counts = counts.filter_map(|one| one.function.parse().ok());
+        let counts = asked.iter().map(|one| match one.value {
+            SelectedValue::Count(count) => count,
+            _ => 0,
+        });
         options.slowest = counts.max().unwrap_or(0);
     }
     let library = selecting.images.library()?;
@@ -131,6 +133,10 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         None
     };
     let mut profile = Selection::gather(&recordings, &library, &options, each);
+    if !asked.iter().any(|one| one.view.output == Output::Page) {
+        say_warnings(&profile);
+    }
+    say_damages(&recordings);
     if let Some(advice) = nothing_of(profile.account.unit, profile.account.counted_samples()) {
         say(advice);
         profile.account.lines().iter().for_each(|line| say(line));
@@ -154,7 +160,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         profile: &profile,
         places: places.as_ref(),
         library: Some(&library),
-        function: "",
+        value: FlagValue::None,
         form: &form,
     };
     let (files, mut texts): (Vec<_>, Vec<_>) = asked
@@ -174,9 +180,10 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     if !texts.is_empty() {
         args.showing.write(|out| {
             for (asked, drawn) in &mut texts {
-                let function = &asked.function;
-                if !drawn.write(&Shown { function, ..all }, out)? {
-                    missing.push(function);
+                let value = asked.value.of_view();
+                let is_found = drawn.write(&Shown { value, ..all }, out)?;
+                if let (false, FlagValue::Function(name)) = (is_found, value) {
+                    missing.push(name);
                 }
             }
             Ok(())
@@ -247,13 +254,10 @@ impl Args {
             return PathBuf::from("-");
         };
         let recording = &self.selection.files[0];
-        asked.path.clone().unwrap_or_else(|| {
-            if recording.as_os_str() == "-" {
-                Path::new("run")
-            } else {
-                recording
-            }
-            .with_extension(ending)
-        })
+        match &asked.value {
+            SelectedValue::Path(path) => path.clone(),
+            _ if recording.as_os_str() == "-" => Path::new("run").with_extension(ending),
+            _ => recording.with_extension(ending),
+        }
     }
 }

@@ -110,7 +110,8 @@ impl<S, V> Comparison<S, V> {
         mut warnings: Vec<String>,
         options: &DiffOptions,
     ) -> Self {
-        warnings.extend(notes::warnings(sides, &accounts, options.identify));
+        let of_sides = notes::warnings(sides, &accounts, options.identify);
+        warnings.extend(of_sides.iter().map(ToString::to_string));
         // Each recording has its own warnings; equal ones are listed once.
         let mut seen = HashSet::new();
         warnings.retain(|warning| seen.insert(warning.clone()));
@@ -148,6 +149,8 @@ pub fn diff(
     let verdicts = judge(&series, options);
     let unmatched = notes::unmatched(&series);
     let mut found = Comparison::new(series, verdicts, [a, b], accounts, warnings, options);
-    found.warnings.extend(unmatched);
+    found
+        .warnings
+        .extend(unmatched.map(|warning| warning.to_string()));
     found
 }

@@ -15,6 +15,7 @@ pub(crate) mod backwards;
 pub(crate) mod rows;
 pub(crate) mod survey;
 pub(crate) mod processes;
+pub(crate) mod warnings;
 pub(crate) mod account;
 
 pub use account::Account;

@@ -53,6 +53,8 @@ pub struct View {
 pub enum Output {
     /// Text for standard output.
     Text,
+    /// Text for standard output that has the warnings, too.
+    Page,
     /// Text for standard output, about the function that the flag names.
     Function,
     /// Text for standard output; the flag says how many rows.
@@ -64,6 +66,36 @@ pub enum Output {
         /// The extension of the default file name, which is the recording's otherwise.
         ending: &'static str,
     },
+}
+
+/// The value of a view's flag, according to its [`Output`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum FlagValue<'a> {
+    /// There is none.
+    #[default]
+    None,
+    /// The name of the function that the view is about, or a part of it.
+    Function(&'a str),
+    /// The number of rows that it shows.
+    Count(usize),
+}
+
+impl<'a> FlagValue<'a> {
+    /// The function that the view is about; empty if it is about all.
+    fn function(self) -> &'a str {
+        match self {
+            FlagValue::Function(name) => name,
+            FlagValue::None | FlagValue::Count(_) => "",
+        }
+    }
+
+    /// The number of rows; `None` for all.
+    fn count(self) -> Option<usize> {
+        match self {
+            FlagValue::Count(count) => Some(count),
+            FlagValue::None | FlagValue::Function(_) => None,
+        }
+    }
 }
 
 /// How samples are gathered for a view.
@@ -136,9 +168,8 @@ pub struct Shown<'a> {
     pub places: Option<&'a Profile>,
     /// Images, for views that need instructions.
     pub library: Option<&'a Library>,
-    /// The function that the view is about, or the number of rows that it shows; empty if the flag has no
-    /// value.
-    pub function: &'a str,
+    /// The value of the view's flag.
+    pub value: FlagValue<'a>,
     /// The options of the view.
     pub form: &'a Form,
 }

@@ -33,7 +33,7 @@ fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
     let empty = Library::default();
     let library = shown.library.unwrap_or(&empty);
     let what = Annotation {
-        function: shown.function,
+        function: shown.value.function(),
         assembly: shown.form.assembly,
         sources: &shown.form.sources,
         codes: &Codes::new(&recordings, library, !shown.form.mangled),

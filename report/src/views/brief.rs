@@ -7,16 +7,16 @@ use crate::profile::Profile;
 use crate::profile::functions::{TopOptions, shown as rows};
 use crate::profile::labels::{LabelId, TextId};
 use crate::profile::tree::NodeId;
-use crate::recording::account::share;
 use crate::text::printable;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use uprof::words::share;
 
 /// The view.
 pub(crate) const VIEW: View = View {
     name: "brief",
     about: "One page: the hottest functions and paths with their lines, what is uncertain, what to ask next",
-    output: Output::Text,
+    output: Output::Page,
     needs: Needs::Lines,
     begin: |_| Box::new(write_shown),
 };
@@ -32,6 +32,8 @@ const DOUBTS: usize = 12;
 /// Columns of a name, and of a sentence.
 const NAME_COLUMNS: usize = 70;
 const LINE_COLUMNS: usize = 240;
+/// Columns of a doubt: room for the longest warning with its advice.
+const DOUBT_COLUMNS: usize = 480;
 
 fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
     let profile = shown.profile;
@@ -48,16 +50,21 @@ fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
     let hottest = write_functions(shown, out)?;
     write_paths(shown.places.unwrap_or(profile), out)?;
     writeln!(out, "\nWhat is uncertain")?;
-    let all = doubts.iter().chain(&profile.warnings);
-    let mut written = 0;
-    for doubt in all.clone().take(DOUBTS) {
-        writeln!(out, "  {}", cut(doubt, LINE_COLUMNS))?;
-        written += 1;
+    // Several recordings may have the same warning.
+    let mut all: Vec<&String> = Vec::new();
+    for doubt in doubts.iter().chain(&profile.warnings) {
+        if !all.contains(&doubt) {
+            all.push(doubt);
+        }
     }
-    match all.count() - written {
-        0 if written == 0 => writeln!(out, "  nothing is known to be missing")?,
-        0 => {}
-        more => writeln!(out, "  … and {more} more (uniprof info)")?,
+    for doubt in all.iter().take(DOUBTS) {
+        writeln!(out, "  {}", cut(doubt, DOUBT_COLUMNS))?;
+    }
+    let more = all.len().saturating_sub(DOUBTS);
+    if all.is_empty() {
+        writeln!(out, "  nothing is known to be missing")?;
+    } else if more > 0 {
+        writeln!(out, "  … and {more} more (uniprof info)")?;
     }
     write_next(shown, hottest, out)?;
     Ok(true)

@@ -21,7 +21,7 @@ pub(crate) const VIEW: View = View {
 fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
     let mut options = shown.tree_options();
     options.reverse = false;
-    write(shown.profile, shown.function, options, out)
+    write(shown.profile, shown.value.function(), options, out)
 }
 
 /// For each label, whether `wanted` selects it: the labels with exactly this name, or if there are none, all
@@ -74,7 +74,7 @@ pub fn write(
         options.screen.write_prose("", &line, 2, out)?;
     }
     let found: u64 = callers.totals()[ROOT as usize];
-    let share = crate::recording::account::share(found, profile.account.counted);
+    let share = uprof::words::share(found, profile.account.counted);
     let amount = profile.unit().amount(found);
     let found_in =
         format!("{amount} of them ({share}) have {function} in their stack; by callers:");

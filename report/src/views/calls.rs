@@ -7,13 +7,13 @@ use crate::profile::calls::{FunctionCalls, PlacedCall, TaskOf};
 use crate::profile::gather::names;
 use crate::profile::labels::LabelId;
 use crate::recording::Recording;
-use crate::recording::account::share;
 use crate::recording::processes::task_name;
-use crate::recording::unit::{Unit, duration};
+use crate::recording::unit::Unit;
 use crate::text::printable;
 use crate::text::screen::{Notes, Screen};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use uprof::words::{duration, share};
 
 /// The row of this view in the table of views.
 pub(crate) const VIEW: View = View {

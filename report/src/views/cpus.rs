@@ -10,10 +10,10 @@ use crate::profile::calls::TaskOf;
 use crate::profile::gather::names;
 use crate::profile::labels::LabelId;
 use crate::recording::Recording;
-use crate::recording::account::share;
-use crate::recording::unit::{Unit, duration};
+use crate::recording::unit::Unit;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use uprof::words::{duration, share};
 
 /// The row of this view in the table of views.
 pub(crate) const VIEW: View = View {

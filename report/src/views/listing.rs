@@ -6,11 +6,11 @@ use super::{Drawn, Needs, Output, Shown, View};
 use crate::profile::gather::{Sampled, names};
 use crate::profile::labels::LabelId;
 use crate::recording::Recording;
-use crate::recording::unit::duration;
 use crate::text::errno;
 use crate::text::screen::{Notes, Screen, cut_end, width};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Write};
+use uprof::words::duration;
 use uprof::{Span, SpanKind, Task};
 
 /// The row of this view in the table of views.

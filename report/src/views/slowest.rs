@@ -7,10 +7,9 @@ use crate::profile::gather::names;
 use crate::profile::slowest::SlowCall;
 use crate::profile::tree::{NodeId, ROOT};
 use crate::recording::Recording;
-use crate::recording::account::share;
-use crate::recording::unit::duration;
 use crate::text::screen::{Notes, Screen};
 use std::io::{self, Write};
+use uprof::words::{duration, share};
 
 /// The row of this view in the table of views.
 pub(crate) const VIEW: View = View {
@@ -33,7 +32,7 @@ fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
     }
     let recordings: Vec<&Recording> = shown.recordings.iter().collect();
     let files = names(&recordings);
-    let most = shown.function.parse().unwrap_or(usize::MAX);
+    let most = shown.value.count().unwrap_or(usize::MAX);
     for (rank, slow) in profile.slowest.iter().enumerate().take(most) {
         let place = where_is(&slow.placed, &|task| task_of(&recordings, &files, task));
         let length = duration(slow.placed.length_ns);

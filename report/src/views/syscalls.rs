@@ -9,13 +9,12 @@ use crate::profile::gather::{Sampled, names};
 use crate::profile::labels::LabelId;
 use crate::profile::tree::{NodeId, ROOT};
 use crate::recording::Recording;
-use crate::recording::account::share;
-use crate::recording::unit::duration;
 use crate::text::errno;
 use crate::text::screen::{Notes, Screen};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use uprof::SpanKind;
+use uprof::words::{duration, share};
 
 /// The row of this view in the table of views.
 pub(crate) const VIEW: View = View {

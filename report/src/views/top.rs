@@ -3,8 +3,8 @@
 use super::{Needs, Output, Shown, TableForm, View, markdown, workflow};
 use crate::profile::Profile;
 use crate::profile::functions::{TopOptions, named, shown};
-use crate::recording::account::share;
 use std::io::{self, Write};
+use uprof::words::share;
 
 /// The row of this view in the table of views.
 pub(crate) const VIEW: View = View {

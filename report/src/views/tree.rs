@@ -4,10 +4,10 @@ use super::{Needs, Output, Shown, View};
 use crate::profile::Profile;
 use crate::profile::recursion::{self, Rounds};
 use crate::profile::tree::{NodeId, ROOT, StackTree};
-use crate::recording::account::share;
 use crate::text::screen::{Notes, Screen, width};
 use std::borrow::Cow;
 use std::io::{self, Write};
+use uprof::words::share;
 
 /// The row of this view in the table of views.
 pub(crate) const VIEW: View = View {

@@ -6,8 +6,8 @@ use super::{Blocks, CallChange, CallDiff, Measure};
 use crate::diff::json::Scripted;
 use crate::diff::listing::{CHANGE, Column, Listed, Listing, OF, Row};
 use crate::diff::matching::Kind;
-use crate::recording::unit::duration;
 use serde_json::{Value, json};
+use uprof::words::duration;
 
 /// The version of the JSON; incremented when the meaning of a field changes.
 const VERSION: u32 = 2;
