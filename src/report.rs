@@ -8,10 +8,10 @@ use crate::selection::{ProcessesFlag, Selection, inform, say, say_damages, say_w
 use crate::showing::Showing;
 use crate::views::{self, SelectedValue, SelectedView, SelectedViews};
 use std::path::{Path, PathBuf};
-use uniprof_report::profile::{By, Each, Profile, Reduced, Sampled};
+use uniprof_report::profile::{By, Each, Profile, ReducedProfile, Sampled};
 use uniprof_report::recording::{Recording, Unit};
 use uniprof_report::source_files::SourceFiles;
-use uniprof_report::views::{Drawn, FlagValue, Form, Needs, Output, Shown};
+use uniprof_report::views::{Content, FlagValue, Form, Needs, Output, Renderer};
 
 /// Show where the time went: tables, trees and flame graphs
 #[derive(Debug, clap::Args)]
@@ -110,9 +110,9 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         options.by = By::Place;
     }
     let begun = asked.iter().map(|one| (one.view.begin)(&recordings));
-    let mut drawn: Vec<Box<dyn Drawn>> = begun.collect();
+    let mut drawn: Vec<Box<dyn Renderer>> = begun.collect();
     // The views beside one by instruction are by function.
-    let mut functions = Reduced::default();
+    let mut functions = ReducedProfile::default();
     let mut take = |sampled: &Sampled, profile: &Profile| {
         let mut by_function = *sampled;
         if by_place {
@@ -155,7 +155,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     {
         inform(&format!("note: {NO_SOURCES}"));
     }
-    let all = Shown {
+    let all = Content {
         recordings: &recordings,
         profile: &profile,
         places: places.as_ref(),
@@ -181,7 +181,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         args.showing.write(|out| {
             for (asked, drawn) in &mut texts {
                 let value = asked.value.of_view();
-                let is_found = drawn.write(&Shown { value, ..all }, out)?;
+                let is_found = drawn.write(&Content { value, ..all }, out)?;
                 if let (false, FlagValue::Function(name)) = (is_found, value) {
                     missing.push(name);
                 }

@@ -36,8 +36,8 @@ pub use calls::{CallDiff, Comparable, comparable, diff_calls};
 pub use estimate::Estimate;
 pub use matching::{Kind, Match};
 pub use plan::Plan;
-pub use rule::{Rule, RuleError, RuleVerdict, Ruled};
-pub use series::{BLOCKS, Cell, Counted, Counts, Item, Series, Side};
+pub use rule::{Rule, RuleError, RuleSubject, RuleVerdict};
+pub use series::{BLOCKS, Cell, Counts, Item, Quantity, Series, Side};
 pub use verdict::{Change, Verdicts, judge};
 
 use crate::images::library::Library;
@@ -132,7 +132,7 @@ impl Diff {
     pub(crate) fn listed(&self, paths: bool) -> impl Iterator<Item = &Change> {
         let counted = |change: &Change| self.series.items[change.item].counted;
         let changes = self.verdicts.changes.iter();
-        changes.filter(move |change| paths || counted(change) != Counted::Path)
+        changes.filter(move |change| paths || counted(change) != Quantity::Path)
     }
 }
 

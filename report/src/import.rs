@@ -166,7 +166,7 @@ pub struct UnknownFormat(Vec<String>);
 
 /// What was imported.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Imported {
+pub struct ImportSummary {
     /// Number of samples that were written.
     pub samples: u64,
     /// Number of calls that were written.
@@ -214,7 +214,7 @@ pub fn import(
     uuid: [u8; 16],
     input: &mut dyn BufRead,
     out: &mut dyn Write,
-) -> Result<Imported, ImportError> {
+) -> Result<ImportSummary, ImportError> {
     import_with_clock(format, format.clock, input_name, uuid, input, out)
 }
 
@@ -229,7 +229,7 @@ pub fn import_with_clock(
     uuid: [u8; 16],
     input: &mut dyn BufRead,
     out: &mut dyn Write,
-) -> Result<Imported, ImportError> {
+) -> Result<ImportSummary, ImportError> {
     let metadata = metadata(format.name, input_name);
     match format.read {
         Reads::Stacks(read) => {
@@ -263,7 +263,7 @@ fn import_calls(
     read: ReadCalls,
     input: &mut dyn BufRead,
     mut importer: CallImporter<'_>,
-) -> Result<Imported, ImportError> {
+) -> Result<ImportSummary, ImportError> {
     let mut head = Vec::new();
     (&mut *input).take(HEAD_BYTES).read_to_end(&mut head)?;
     let lines = read(&mut (&head[..]).chain(input), &mut importer)?;
@@ -361,7 +361,7 @@ pub(crate) struct Importer<'a> {
     end_ns: u64,
     /// Number of samples without a time.
     untimed: u64,
-    imported: Imported,
+    imported: ImportSummary,
     chain: Vec<Frame>,
     /// Whether this is only a trial to recognize the format. A stack then counts as one sample, whatever
     /// count it has.
@@ -398,7 +398,7 @@ impl<'a> Importer<'a> {
             first_ns: None,
             end_ns: 0,
             untimed: 0,
-            imported: Imported::default(),
+            imported: ImportSummary::default(),
             chain: Vec::new(),
             is_trial: false,
         }
@@ -487,7 +487,7 @@ impl<'a> Importer<'a> {
             .ok_or_else(|| io::Error::other("an import can't be begun twice"))
     }
 
-    fn finish(mut self, format: &Import) -> Result<Imported, ImportError> {
+    fn finish(mut self, format: &Import) -> Result<ImportSummary, ImportError> {
         if self.imported.samples == 0 {
             return Err(ImportError::NoStack {
                 lines: self.imported.lines,

@@ -45,7 +45,7 @@ pub struct View {
     /// How samples are gathered for it.
     pub needs: Needs,
     /// Creates the view, before samples are gathered.
-    pub begin: fn(&[Recording]) -> Box<dyn Drawn>,
+    pub begin: fn(&[Recording]) -> Box<dyn Renderer>,
 }
 
 /// Where a view is written, and the value of its flag.
@@ -103,15 +103,15 @@ impl<'a> FlagValue<'a> {
 pub enum Needs {
     /// Summed: only the profile.
     Counts,
-    /// One by one, in file order: [`Drawn::add`] is called for each sample.
+    /// One by one, in file order: [`Renderer::add`] is called for each sample.
     Samples,
     /// Calls of a trace, added up: [`Profile::calls`].
     Calls,
-    /// Calls of a trace one by one, the last one of a recording first: [`Drawn::add`] is called for each.
+    /// Calls of a trace one by one, the last one of a recording first: [`Renderer::add`] is called for each.
     EachCall,
-    /// One by one and by instruction, if functions are asked for and images may be read: [`Shown::places`].
+    /// One by one and by instruction, if functions are asked for and images may be read: [`Content::places`].
     Places,
-    /// Summed, and by instruction as well, where functions are asked for: [`Shown::places`].
+    /// Summed, and by instruction as well, where functions are asked for: [`Content::places`].
     Lines,
     /// Summed by instruction ([`By::Place`](crate::profile::gather::By::Place)), with images. Such a view is
     /// shown alone.
@@ -137,7 +137,7 @@ pub const VIEWS: &[View] = &[
 ];
 
 /// A view under construction.
-pub trait Drawn {
+pub trait Renderer {
     /// Adds a sample of `recordings`, if the view needs them one by one.
     fn add(&mut self, recordings: &[Recording], sampled: &Sampled) {
         let _ = (recordings, sampled);
@@ -147,19 +147,19 @@ pub trait Drawn {
     ///
     /// # Errors
     /// The errors of `out`.
-    fn write(&mut self, shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool>;
+    fn write(&mut self, content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool>;
 }
 
 /// A view that needs only the profile is a function.
-impl<F: FnMut(&Shown<'_>, &mut dyn Write) -> io::Result<bool>> Drawn for F {
-    fn write(&mut self, shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
-        self(shown, out)
+impl<F: FnMut(&Content<'_>, &mut dyn Write) -> io::Result<bool>> Renderer for F {
+    fn write(&mut self, content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
+        self(content, out)
     }
 }
 
 /// The content of a view.
 #[derive(Debug, Clone, Copy)]
-pub struct Shown<'a> {
+pub struct Content<'a> {
     /// The recordings that are shown.
     pub recordings: &'a [Recording],
     /// The profile of their samples.
@@ -218,7 +218,7 @@ pub struct Form {
 /// Letters that fit under the title of a picture 1200 pixels wide, less the note on what was omitted.
 const SUBTITLE_LETTERS: usize = 130;
 
-impl Shown<'_> {
+impl Content<'_> {
     /// The options for trees of calls.
     #[must_use]
     pub(crate) fn tree_options(&self) -> TreeOptions {

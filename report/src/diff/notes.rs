@@ -1,7 +1,7 @@
 //! Describes what is compared, and warns of what makes the comparison weaker than it looks.
 
 use super::matching::Kind;
-use super::series::{Counted, Series};
+use super::series::{Quantity, Series};
 use crate::recording::account::Account;
 use crate::recording::unit::Unit;
 use crate::recording::warnings::Warning;
@@ -145,7 +145,7 @@ pub(super) fn unmatched(series: &Series) -> Option<Warning> {
             stack.iter().any(|item| {
                 let item = &series.items[*item];
                 let kind = series.functions[item.function as usize].kind;
-                item.counted == Counted::Own && matches!(kind, Kind::Pooled | Kind::Unmatched)
+                item.counted == Quantity::Own && matches!(kind, Kind::Pooled | Kind::Unmatched)
             })
         };
         let is_unmatched: Vec<bool> = series.stacks.iter().map(own).collect();

@@ -5,7 +5,7 @@ mod markers;
 
 use crate::export::call_times::TaskCalls;
 use crate::export::timeline::{Homes, Timeline, Who};
-use crate::export::{Moment, Request, Timed};
+use crate::export::{Request, ThreadSample, TimelineData};
 use crate::profile::Profile;
 use crate::profile::tree::{NodeId, ROOT};
 use crate::recording::Recording;
@@ -25,7 +25,7 @@ const MARKERS_MAX: usize = 1 << 20;
 
 /// Writes the file.
 pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
-    let Timed {
+    let TimelineData {
         mut profile,
         samples,
         mut calls,
@@ -138,7 +138,7 @@ fn add_samples(
     made: &mut fx::Profile,
     thread: fx::ThreadHandle,
     profile: &Profile,
-    samples: &[Moment],
+    samples: &[ThreadSample],
     categories: [fx::CategoryHandle; 2],
     times: Times,
 ) {
@@ -184,7 +184,7 @@ struct Weights {
 }
 
 impl Weights {
-    fn of(&mut self, sample: &Moment, unit: Unit) -> i32 {
+    fn of(&mut self, sample: &ThreadSample, unit: Unit) -> i32 {
         if unit == Unit::Samples {
             return sample.weight as i32;
         }
@@ -198,7 +198,7 @@ impl Weights {
 
 /// The estimated CPU time since the thread's previous sample. The profiler draws its tracks with it, and
 /// hides a thread without any.
-fn cpu_time(sample: &Moment, before_ns: Option<u64>, period_ns: u64) -> fx::CpuDelta {
+fn cpu_time(sample: &ThreadSample, before_ns: Option<u64>, period_ns: u64) -> fx::CpuDelta {
     let elapsed_ns = before_ns.map_or(period_ns, |before_ns| sample.since_ns - before_ns);
     match sample.state {
         // After a gap in the samples, the thread may not have run all the time.
