@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 #[cfg(feature = "record")]
 use uniprof_record::source::HeldImage;
-use uniprof_report::bundle::{Bundled, bundle};
+use uniprof_report::bundle::{BundleSummary, bundle};
 use uniprof_report::images::Library;
 #[cfg(feature = "record")]
 use uniprof_report::recording::Module;
@@ -82,7 +82,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
 /// Embeds into the recording at `path` what it needs of the images that were mapped: the open ones in `held`, and
 /// those found on this machine.
 #[cfg(feature = "record")]
-pub fn embed(path: &Path, elf: &[Elf], held: &[HeldImage]) -> anyhow::Result<Bundled> {
+pub fn embed(path: &Path, elf: &[Elf], held: &[HeldImage]) -> anyhow::Result<BundleSummary> {
     let mut library = Library::default();
     for image in held {
         let module = Module::of(&Mapping {
@@ -107,7 +107,7 @@ fn write(
     library: &Library,
     redact: bool,
     output: &Path,
-) -> anyhow::Result<Bundled> {
+) -> anyhow::Result<BundleSummary> {
     let mut bundled = None;
     write_private(output, |out| {
         let done = bundle(recording, library, redact, out).map_err(std::io::Error::other)?;
@@ -117,7 +117,7 @@ fn write(
     bundled.context("nothing was bundled")
 }
 
-fn report(bundled: &Bundled) {
+fn report(bundled: &BundleSummary) {
     for warning in &bundled.warnings {
         say(&format!("warning: {warning}"));
     }

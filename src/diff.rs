@@ -13,11 +13,11 @@ use anyhow::{Context, anyhow, bail};
 use std::path::{Path, PathBuf};
 use uniprof_report::diff::flame::{self, Widths};
 use uniprof_report::diff::html::{self, PageOptions, Samples};
-use uniprof_report::diff::json::Scripted;
-use uniprof_report::diff::listing::Listed;
+use uniprof_report::diff::json::JsonSource;
+use uniprof_report::diff::listing::ListingSource;
 use uniprof_report::diff::{
-    Comparable, Comparison, Diff, DiffOptions, Rule, RuleError, RuleVerdict, Ruled, comparable,
-    diff, diff_calls, json, markdown, table, workflow,
+    Comparable, Comparison, Diff, DiffOptions, Rule, RuleError, RuleSubject, RuleVerdict,
+    comparable, diff, diff_calls, json, markdown, table, workflow,
 };
 use uniprof_report::images::Library;
 use uniprof_report::profile::{Each, Profile, Sampled};
@@ -216,7 +216,7 @@ impl Args {
     /// Writes the comparison in its form, unless only the page is written.
     fn write<S, V>(&self, found: &Comparison<S, V>) -> anyhow::Result<()>
     where
-        Comparison<S, V>: Listed + Scripted,
+        Comparison<S, V>: ListingSource + JsonSource,
     {
         if self.json {
             return write_to_stdout(|out| json::write(found, self.paths, out));
@@ -236,7 +236,7 @@ impl Args {
     /// The outcome by the rules of `--fail-if`.
     fn apply_rules<S, V>(&self, found: &Comparison<S, V>) -> anyhow::Result<Outcome>
     where
-        Comparison<S, V>: Ruled,
+        Comparison<S, V>: RuleSubject,
     {
         let is_incomplete = found.accounts.iter().any(|account| account.is_incomplete());
         let mut outcome = Outcome::lossy_if(is_incomplete);

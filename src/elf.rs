@@ -1,5 +1,6 @@
 //! The value of `--elf`: an image of a guest, and its address.
 
+use anyhow::{Context, ensure};
 use std::path::PathBuf;
 
 /// `FILE` or `FILE@ADDRESS`.
@@ -16,7 +17,7 @@ impl Elf {
     ///
     /// # Errors
     /// Says why the address is not valid.
-    pub fn parse(text: &str) -> Result<Elf, String> {
+    pub fn parse(text: &str) -> anyhow::Result<Elf> {
         let whole = Elf {
             path: PathBuf::from(text),
             address: None,
@@ -30,10 +31,12 @@ impl Elf {
         }
         let digits = address.strip_prefix("0x").unwrap_or(address);
         let address = u64::from_str_radix(digits, 16)
-            .map_err(|_| "the address after @ must be hexadecimal".to_owned())?;
-        if address % 4096 != 0 {
-            return Err("the address must be the start of a page of 4 KiB".to_owned());
-        }
+            .ok()
+            .context("the address after @ must be hexadecimal")?;
+        ensure!(
+            address % 4096 == 0,
+            "the address must be the start of a page of 4 KiB"
+        );
         Ok(Elf {
             path: PathBuf::from(path),
             address: Some(address),
@@ -47,7 +50,10 @@ mod tests {
 
     #[test]
     fn an_address_stands_behind_the_file() {
-        let parsed = |text: &str| Elf::parse(text).map(|elf| (elf.path, elf.address));
+        let parsed = |text: &str| {
+            let elf = Elf::parse(text).map_err(|error| error.to_string())?;
+            Ok::<_, String>((elf.path, elf.address))
+        };
         assert_eq!(parsed("a.elf"), Ok(("a.elf".into(), None)));
         assert_eq!(parsed("a@b@0x1000"), Ok(("a@b".into(), Some(0x1000))));
         assert_eq!(

@@ -4,7 +4,7 @@ use crate::form::RecursionFlag;
 use crate::outcome::Outcome;
 use crate::output::write_to;
 use crate::progress::Progress;
-use crate::selection::{Selection, inform, say_account, say_warnings};
+use crate::selection::{Selection, inform, say_account, say_damages, say_warnings};
 use anyhow::anyhow;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use std::io::IsTerminal;
@@ -65,8 +65,8 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         let able: Vec<&str> = able.map(|format| format.name).collect();
         return Err(anyhow!("--time is for -f {}", able.join(", ")));
     }
-    let recordings = args.selection.recordings()?;
-    let recordings: Vec<_> = recordings.iter().collect();
+    let all = args.selection.recordings()?;
+    let recordings: Vec<_> = all.iter().collect();
     if format.needs_clock {
         Timeline::of(&recordings)
             .map_err(|why| anyhow!("cannot put these on one time axis: {why}"))?;
@@ -93,7 +93,8 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     let Some(profile) = gathered else {
         return Ok(Outcome::Done);
     };
-    say_warnings(&recordings, &profile);
+    say_warnings(&profile);
+    say_damages(&all);
     say_account(&profile);
     if format.name == "folded" && profile.unit().is_time() {
         inform(match profile.account.counted {

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use uniprof_report::import::{
-    HEAD_BYTES, IMPORTS, ImportError, Imported, TraceClock, import_with_clock, recognize,
+    HEAD_BYTES, IMPORTS, ImportError, ImportSummary, TraceClock, import_with_clock, recognize,
 };
 use uniprof_report::mapped;
 use uniprof_report::recording::{PERF_MAGIC, RecordingError};
@@ -76,7 +76,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     })
 }
 
-fn import_file(args: &Args) -> anyhow::Result<Imported> {
+fn import_file(args: &Args) -> anyhow::Result<ImportSummary> {
     if args.input.is_dir() {
         let folder = args.input.display();
         bail!(
@@ -115,8 +115,8 @@ fn import_file(args: &Args) -> anyhow::Result<Imported> {
 /// Writes the recording to its output path.
 fn write(
     args: &Args,
-    mut import: impl FnMut([u8; 16], &mut dyn Write) -> Result<Imported, ImportError>,
-) -> anyhow::Result<Imported> {
+    mut import: impl FnMut([u8; 16], &mut dyn Write) -> Result<ImportSummary, ImportError>,
+) -> anyhow::Result<ImportSummary> {
     let uuid = fastrand::u128(..).to_le_bytes();
     let (mut imported, mut refused) = (None, None);
     let written = write_to(&args.output, |out| match import(uuid, out) {
@@ -136,7 +136,7 @@ fn write(
 }
 
 /// Reports what was imported, and what was wrong with the input.
-fn summarize(imported: &Imported, output: &Path) {
+fn summarize(imported: &ImportSummary, output: &Path) {
     let what = match imported.spans {
         0 => format!("{} samples", imported.samples),
         spans => format!("{spans} calls"),

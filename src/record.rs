@@ -1,6 +1,7 @@
 //! `uniprof record`: samples a guest or process into a file or pipe.
 
 mod destination;
+mod warnings;
 mod summary;
 mod start;
 pub mod call_recording;

@@ -4,14 +4,14 @@ use crate::form::{FormFlag, RecursionFlag};
 use crate::outcome::Outcome;
 use crate::output::write_to;
 use crate::quantity::parse_share;
-use crate::selection::{ProcessesFlag, Selection, inform, say};
+use crate::selection::{ProcessesFlag, Selection, inform, say, say_damages, say_warnings};
 use crate::showing::Showing;
-use crate::views::{self, SelectedView, SelectedViews};
+use crate::views::{self, SelectedValue, SelectedView, SelectedViews};
 use std::path::{Path, PathBuf};
-use uniprof_report::profile::{By, Each, Profile, Reduced, Sampled};
+use uniprof_report::profile::{By, Each, Profile, ReducedProfile, Sampled};
 use uniprof_report::recording::{Recording, Unit};
 use uniprof_report::source_files::SourceFiles;
-use uniprof_report::views::{Drawn, Form, Needs, Output, Shown};
+use uniprof_report::views::{Content, FlagValue, Form, Needs, Output, Renderer};
 
 /// Show where the time went: tables, trees and flame graphs
 #[derive(Debug, clap::Args)]
@@ -99,8 +99,10 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     options.by_process = selecting.processes != Some(ProcessesFlag::Together);
     if needs(Needs::Calls) || needs(Needs::EachCall) {
         options.filter.unit = Some(Unit::Calls);
-        let counts = asked.iter().filter(|one| one.view.output == Output::Count);
-        let counts = counts.filter_map(|one| one.function.parse().ok());
+        let counts = asked.iter().map(|one| match one.value {
+            SelectedValue::Count(count) => count,
+            _ => 0,
+        });
         options.slowest = counts.max().unwrap_or(0);
     }
     if needs(Needs::VcpuTime) {
@@ -115,9 +117,9 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         options.by = By::Place;
     }
     let begun = asked.iter().map(|one| (one.view.begin)(&recordings));
-    let mut drawn: Vec<Box<dyn Drawn>> = begun.collect();
+    let mut drawn: Vec<Box<dyn Renderer>> = begun.collect();
     // The views beside one by instruction are by function.
-    let mut functions = Reduced::default();
+    let mut functions = ReducedProfile::default();
     let mut take = |sampled: &Sampled, profile: &Profile| {
         let mut by_function = *sampled;
         if by_place {
@@ -138,6 +140,10 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         None
     };
     let mut profile = Selection::gather(&recordings, &library, &options, each);
+    if !asked.iter().any(|one| one.view.output == Output::Page) {
+        say_warnings(&profile);
+    }
+    say_damages(&recordings);
     let counted = match profile.account.unit {
         Unit::VcpuTime => profile.account.vcpus,
         Unit::Samples | Unit::OffCpu | Unit::Calls => profile.account.counted_samples(),
@@ -160,12 +166,12 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     {
         inform(&format!("note: {NO_SOURCES}"));
     }
-    let all = Shown {
+    let all = Content {
         recordings: &recordings,
         profile: &profile,
         places: places.as_ref(),
         library: Some(&library),
-        function: "",
+        value: FlagValue::None,
         form: &form,
     };
     let (files, mut texts): (Vec<_>, Vec<_>) = asked
@@ -185,9 +191,10 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     if !texts.is_empty() {
         args.showing.write(|out| {
             for (asked, drawn) in &mut texts {
-                let function = &asked.function;
-                if !drawn.write(&Shown { function, ..all }, out)? {
-                    missing.push(function);
+                let value = asked.value.of_view();
+                let is_found = drawn.write(&Content { value, ..all }, out)?;
+                if let (false, FlagValue::Function(name)) = (is_found, value) {
+                    missing.push(name);
                 }
             }
             Ok(())
@@ -258,13 +265,10 @@ impl Args {
             return PathBuf::from("-");
         };
         let recording = &self.selection.files[0];
-        asked.path.clone().unwrap_or_else(|| {
-            if recording.as_os_str() == "-" {
-                Path::new("run")
-            } else {
-                recording
-            }
-            .with_extension(ending)
-        })
+        match &asked.value {
+            SelectedValue::Path(path) => path.clone(),
+            _ if recording.as_os_str() == "-" => Path::new("run").with_extension(ending),
+            _ => recording.with_extension(ending),
+        }
     }
 }

@@ -175,7 +175,7 @@ impl Selection {
         opened.collect()
     }
 
-    /// Gathers a profile, with a progress bar and warnings on standard error.
+    /// Gathers a profile, with a progress bar on standard error.
     pub fn gather(
         recordings: &[Recording],
         library: &Library,
@@ -185,9 +185,7 @@ impl Selection {
         let progress = Progress::new();
         let tell = |done, total| progress.tell(done, total);
         let recordings: Vec<&Recording> = recordings.iter().collect();
-        let profile = gather(&recordings, library, options, &tell, each);
-        say_warnings(&recordings, &profile);
-        profile
+        gather(&recordings, library, options, &tell, each)
     }
 }
 
@@ -308,8 +306,8 @@ impl Selecting {
 /// Most warnings printed.
 const WARNINGS_SHOWN: usize = 10;
 
-/// Prints warnings about recordings on standard error.
-pub fn say_warnings(recordings: &[&Recording], profile: &Profile) {
+/// Prints a profile's warnings on standard error.
+pub fn say_warnings(profile: &Profile) {
     for warning in profile.warnings.iter().take(WARNINGS_SHOWN) {
         say(&format!("warning: {warning}"));
     }
@@ -318,6 +316,10 @@ pub fn say_warnings(recordings: &[&Recording], profile: &Profile) {
             "warning: {more} more like these; see `uniprof info`"
         ));
     }
+}
+
+/// Prints the damaged parts of recordings on standard error.
+pub fn say_damages(recordings: &[Recording]) {
     for recording in recordings {
         for stretch in &recording.damages().stretches {
             say(&format!("warning: {}: {stretch}", recording.name()));

@@ -461,8 +461,7 @@ fn open_process(
 fn images_of(wanted: &TargetRequest<'_>) -> anyhow::Result<Vec<Image>> {
     let images = wanted.elf.iter();
     let images = images.map(|elf| Image::open(&elf.path, elf.address));
-    let images: Result<_, String> = images.collect();
-    images.map_err(anyhow::Error::msg)
+    Ok(images.collect::<Result<_, _>>()?)
 }
 
 fn opening(monitor: &Monitor, wanted: &TargetRequest<'_>) -> anyhow::Result<Opening> {

@@ -5,28 +5,49 @@ use clap::builder::ValueParser;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use std::path::PathBuf;
-use uniprof_report::views::{Needs, Output, VIEWS, View};
+use uniprof_report::views::{FlagValue, Needs, Output, VIEWS, View};
 
 /// The default view.
 const DEFAULT: &str = "top";
+
+/// The value of a view's flag.
+#[derive(Debug, Clone)]
+pub enum SelectedValue {
+    /// There is none.
+    None,
+    /// A function's name, or a part of it.
+    Function(String),
+    /// A number of rows.
+    Count(usize),
+    /// An output file.
+    Path(PathBuf),
+}
+
+impl SelectedValue {
+    /// The value for the view.
+    pub fn of_view(&self) -> FlagValue<'_> {
+        match self {
+            SelectedValue::Function(name) => FlagValue::Function(name),
+            SelectedValue::Count(count) => FlagValue::Count(*count),
+            SelectedValue::None | SelectedValue::Path(_) => FlagValue::None,
+        }
+    }
+}
 
 /// A selected view with the value of its flag.
 #[derive(Debug, Clone)]
 pub struct SelectedView {
     /// The row.
     pub view: &'static View,
-    /// The function that the view shows, or how many entries it has; empty for all.
-    pub function: String,
-    /// Its output file, if given.
-    pub path: Option<PathBuf>,
+    /// The value.
+    pub value: SelectedValue,
 }
 
 impl SelectedView {
     fn plain(view: &'static View) -> Self {
         SelectedView {
             view,
-            function: String::new(),
-            path: None,
+            value: SelectedValue::None,
         }
     }
 
@@ -78,7 +99,7 @@ fn flag(view: &'static View) -> Arg {
         | Needs::EachCall => arg,
     };
     match view.output {
-        Output::Text => arg.action(ArgAction::SetTrue),
+        Output::Text | Output::Page => arg.action(ArgAction::SetTrue),
         Output::Count => arg
             .value_name("N")
             .value_parser(clap::value_parser!(u32).range(1..=100)),
@@ -109,19 +130,27 @@ impl clap::FromArgMatches for SelectedViews {
         let is_asked =
             |view: &&View| matches.value_source(view.name) == Some(ValueSource::CommandLine);
         let asked = VIEWS.iter().filter(is_asked).map(|view| {
-            let mut one = SelectedView::plain(view);
-            match view.output {
-                Output::Text => {}
+            let value = match view.output {
+                Output::Text | Output::Page => None,
                 Output::Count => {
-                    let count: Option<&u32> = matches.get_one(view.name);
-                    one.function = count.map_or_else(String::new, u32::to_string);
+                    let count = matches.get_one::<u32>(view.name);
+                    count.map(|count| SelectedValue::Count(*count as usize))
                 }
-                Output::Function => one.function.clone_from(matches.get_one(view.name)?),
-                Output::File { .. } => one.path = matches.get_one(view.name).cloned(),
+                Output::Function => {
+                    let name = matches.get_one(view.name).cloned();
+                    name.map(SelectedValue::Function)
+                }
+                Output::File { .. } => {
+                    let path = matches.get_one(view.name).cloned();
+                    path.map(SelectedValue::Path)
+                }
+            };
+            SelectedView {
+                view,
+                value: value.unwrap_or(SelectedValue::None),
             }
-            Some(one)
         });
-        Ok(SelectedViews(asked.flatten().collect()))
+        Ok(SelectedViews(asked.collect()))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {

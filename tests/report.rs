@@ -152,6 +152,23 @@ fn a_brief_report_has_one_page_with_lines_doubts_and_commands() {
     );
 }
 
+/// Its page is what a script or an assistant reads, and a person has both streams on one terminal.
+#[test]
+fn a_brief_report_gives_each_warning_once() {
+    let path = corpus("xen.uprof");
+    let warning = "100.0% of the samples are in burn alone";
+    for (view, on_standard_error) in [("--brief", 0), ("--tree", 1)] {
+        let (_, text, said) = output(uniprof(&["report", view]).arg(&path));
+        let count = |text: &str| text.matches(warning).count();
+        let counts = (count(&text), count(&said));
+        assert_eq!(
+            counts,
+            (1 - on_standard_error, on_standard_error),
+            "{view}: {text}{said}"
+        );
+    }
+}
+
 #[test]
 fn a_page_is_written_beside_the_recording_and_takes_the_filters() {
     let folder = tempfile::tempdir().unwrap();

@@ -516,6 +516,121 @@ fn a_choice_by_a_bool_is_an_if() {
     }
 }
 
+/// `Result`s whose error is a text, and where they are.
+#[derive(Default)]
+struct TextErrors(usize);
+
+impl<'s> Visit<'s> for TextErrors {
+    fn visit_item_mod(&mut self, item: &'s syn::ItemMod) {
+        if !is_for_tests(&item.attrs) {
+            syn::visit::visit_item_mod(self, item);
+        }
+    }
+
+    fn visit_path_segment(&mut self, part: &'s syn::PathSegment) {
+        if let syn::PathArguments::AngleBracketed(arguments) = &part.arguments
+            && part.ident == "Result"
+            && let Some(syn::GenericArgument::Type(syn::Type::Path(error))) = arguments.args.get(1)
+        {
+            self.0 += usize::from(
+                error
+                    .path
+                    .segments
+                    .last()
+                    .is_some_and(|last| last.ident == "String"),
+            );
+        }
+        syn::visit::visit_path_segment(self, part);
+    }
+}
+
+/// Texts can't be told apart, and they lose their cause.
+#[test]
+fn errors_are_types_and_no_texts() {
+    let count = |text: &str| {
+        let mut found = TextErrors::default();
+        found.visit_file(&syn::parse_file(text).unwrap());
+        found.0
+    };
+    let some = "struct A(Option<Result<u8, String>>);
+        fn f() -> std::result::Result<(u8, String), std::string::String> { Ok::<u8, String>(1) }
+        fn g() -> io::Result<String> { Ok(String::new()) }
+        #[cfg(test)] mod tests { fn h() -> Result<u8, String> {} }";
+    assert_eq!(count(some), 2);
+    for name in CRATES {
+        for file in sources(&root().join(name).join("src")) {
+            let found = count(&std::fs::read_to_string(&file).unwrap());
+            assert_eq!(found, 0, "{}", file.display());
+        }
+    }
+}
+
+/// Participles that were names of types: a stranger can't know of what.
+const PARTICIPLES: [&str; 18] = [
+    "Asked",
+    "Bundled",
+    "Carried",
+    "Collected",
+    "Drawn",
+    "Folded",
+    "Listed",
+    "Logged",
+    "Moment",
+    "Reduced",
+    "Returned",
+    "Ruled",
+    "Scripted",
+    "Surveyed",
+    "Timed",
+    "Told",
+    "Wanted",
+    "Written",
+];
+
+/// Names of types.
+#[derive(Default)]
+struct TypeNames(Vec<String>);
+
+impl<'s> Visit<'s> for TypeNames {
+    fn visit_item(&mut self, item: &'s syn::Item) {
+        let name = match item {
+            syn::Item::Struct(item) => Some(&item.ident),
+            syn::Item::Enum(item) => Some(&item.ident),
+            syn::Item::Trait(item) => Some(&item.ident),
+            syn::Item::Type(item) => Some(&item.ident),
+            _ => None,
+        };
+        self.0.extend(name.map(ToString::to_string));
+        syn::visit::visit_item(self, item);
+    }
+}
+
+#[test]
+fn the_name_of_a_type_is_a_noun() {
+    let names = |text: &str| {
+        let mut found = TypeNames::default();
+        found.visit_file(&syn::parse_file(text).unwrap());
+        found.0
+    };
+    assert_eq!(
+        names("mod m { pub struct Told(u8); trait A {} }"),
+        ["Told", "A"]
+    );
+    let (mut all, mut wrong) = (0, Vec::new());
+    for file in CRATES
+        .iter()
+        .flat_map(|name| sources(&root().join(name).join("src")))
+    {
+        let found = names(&std::fs::read_to_string(&file).unwrap());
+        all += found.len();
+        let participles = found
+            .iter()
+            .filter(|name| PARTICIPLES.contains(&name.as_str()));
+        wrong.extend(participles.map(|name| format!("{}: {name}", file.display())));
+    }
+    assert!(all > 300 && wrong.is_empty(), "of {all}: {wrong:#?}");
+}
+
 /// What a file omits when it destructures records, and what it copies.
 #[derive(Default)]
 struct Shortcuts(Vec<String>);

@@ -77,7 +77,7 @@ pub use block::{Block, Payload};
 pub use conventions::control_characters::is_control_character;
 pub use conventions::due::Due;
 pub use conventions::durations::Durations;
-pub use conventions::{alias, due, log_commands, machine, placement};
+pub use conventions::{alias, due, log_commands, machine, placement, words};
 pub use damage::{Damage, DamageKind};
 pub use error::{BlockPlace, DecodeError, Fault, OpenError};
 pub use image::{ImageIdentity, ImagePart, Symbol};

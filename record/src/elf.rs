@@ -8,7 +8,7 @@ pub mod build_id;
 mod symbols;
 mod image;
 
-pub use image::{GivenImage, Image, PROBES};
+pub use image::{GivenImage, Image, ImageError, PROBES};
 
 use std::io;
 

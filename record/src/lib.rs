@@ -74,7 +74,7 @@ mod writing;
 mod session;
 
 pub use backends::{agent, gdb, kvm, process, qemu, xen};
-pub use guest::linux::KernelFacts;
+pub use guest::linux::{KernelFacts, NotUnderstood};
 pub use guest::walk;
 pub use session::call_session::{CallSummary, record_calls};
 pub use session::lockdown;

@@ -16,7 +16,7 @@ use crate::stacks::symbolizer::Symbolizer;
 use crate::stacks::unwinders::Unwinders;
 use crate::unwind::Options;
 use crate::work;
-use output::{Output, Whole, Written};
+use output::{Output, RedactionSummary, Whole};
 use redact::Redactor;
 use std::io::{self, Write};
 use uprof::cold::{End, EndReason};
@@ -42,7 +42,7 @@ pub struct BundledImage {
 
 /// The result of bundling.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Bundled {
+pub struct BundleSummary {
     /// Images, by path.
     pub images: Vec<BundledImage>,
     /// Sampled modules without an image or embedded tables.
@@ -83,7 +83,7 @@ pub fn bundle(
     library: &Library,
     redact: bool,
     out: impl Write,
-) -> Result<Bundled, BundleError> {
+) -> Result<BundleSummary, BundleError> {
     let damaged = |what: String| BundleError::Damaged {
         name: recording.name().to_owned(),
         what,
@@ -95,16 +95,17 @@ pub fn bundle(
     let symbolizer = Symbolizer::new(recording, library, false);
     let unwinders = Unwinders::new(recording, &symbolizer, Options::default());
     let idle = Idle::new(recording, &symbolizer);
-    let stacks = needs::stacks(recording, &unwinders, &idle).map_err(damaged)?;
+    let stacks = needs::stacks(recording, &unwinders, &idle);
+    let stacks = stacks.map_err(|error| damaged(error.to_string()))?;
     let stack_bytes = recording.metadata().sampling.stack_bytes;
     let advice = advice(&stacks.counts(&symbolizer, stack_bytes));
     let places = stacks.places;
     let images = needs::images(recording, &symbolizer, &places);
-    let mut bundled = Bundled {
+    let mut bundled = BundleSummary {
         missing: needs::missing(recording, &symbolizer, &places),
         warnings: symbolizer.warnings(),
         advice,
-        ..Bundled::default()
+        ..BundleSummary::default()
     };
     let uuid = recording.uuid().unwrap_or_default();
     let opened = uprof::StreamReader::open(recording.reader());
@@ -121,7 +122,7 @@ pub fn bundle(
         };
         write(recording, opened, images, whole, &mut bundled.images)
     };
-    let Written { removed, left } = written?;
+    let RedactionSummary { removed, left } = written?;
     (bundled.removed, bundled.left) = (removed, left);
     Ok(bundled)
 }
@@ -133,7 +134,7 @@ fn write(
     images: Vec<Embedded>,
     mut output: impl Output,
     bundled: &mut Vec<BundledImage>,
-) -> io::Result<Written> {
+) -> io::Result<RedactionSummary> {
     for item in blocks {
         match item? {
             Item::Block(block) if !is_written_anew(&block) => output.block(&block)?,

@@ -36,8 +36,8 @@ pub use calls::{CallDiff, Comparable, comparable, diff_calls};
 pub use estimate::Estimate;
 pub use matching::{Kind, Match};
 pub use plan::Plan;
-pub use rule::{Rule, RuleError, RuleVerdict, Ruled};
-pub use series::{BLOCKS, Cell, Counted, Counts, Item, Series, Side};
+pub use rule::{Rule, RuleError, RuleSubject, RuleVerdict};
+pub use series::{BLOCKS, Cell, Counts, Item, Quantity, Series, Side};
 pub use verdict::{Change, Verdicts, judge};
 
 use crate::images::library::Library;
@@ -110,7 +110,8 @@ impl<S, V> Comparison<S, V> {
         mut warnings: Vec<String>,
         options: &DiffOptions,
     ) -> Self {
-        warnings.extend(notes::warnings(sides, &accounts, options.identify));
+        let of_sides = notes::warnings(sides, &accounts, options.identify);
+        warnings.extend(of_sides.iter().map(ToString::to_string));
         // Each recording has its own warnings; equal ones are listed once.
         let mut seen = HashSet::new();
         warnings.retain(|warning| seen.insert(warning.clone()));
@@ -131,7 +132,7 @@ impl Diff {
     pub(crate) fn listed(&self, paths: bool) -> impl Iterator<Item = &Change> {
         let counted = |change: &Change| self.series.items[change.item].counted;
         let changes = self.verdicts.changes.iter();
-        changes.filter(move |change| paths || counted(change) != Counted::Path)
+        changes.filter(move |change| paths || counted(change) != Quantity::Path)
     }
 }
 
@@ -148,6 +149,8 @@ pub fn diff(
     let verdicts = judge(&series, options);
     let unmatched = notes::unmatched(&series);
     let mut found = Comparison::new(series, verdicts, [a, b], accounts, warnings, options);
-    found.warnings.extend(unmatched);
+    found
+        .warnings
+        .extend(unmatched.map(|warning| warning.to_string()));
     found
 }

@@ -12,7 +12,7 @@ pub mod pprof;
 pub mod speedscope;
 pub mod uniprof_text;
 
-pub use timeline::Timeline;
+pub use timeline::{Timeline, TimelineError};
 
 use crate::images::library::Library;
 use crate::profile::Profile;
@@ -136,11 +136,11 @@ pub struct Request<'a> {
 }
 
 /// The samples of each vCPU or thread, by number of the recording and task.
-pub(crate) type Threads = BTreeMap<(usize, Task), Vec<Moment>>;
+pub(crate) type Threads = BTreeMap<(usize, Task), Vec<ThreadSample>>;
 
 /// One sample of a thread.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Moment {
+pub(crate) struct ThreadSample {
     /// Time since the start of the recording (nanoseconds).
     pub since_ns: u64,
     /// The stack.
@@ -152,7 +152,7 @@ pub(crate) struct Moment {
 }
 
 /// Samples and calls of a timeline.
-pub(crate) struct Timed {
+pub(crate) struct TimelineData {
     /// The profile of the samples; of the calls if there are no samples.
     pub profile: Profile,
     /// Samples or waits of each thread.
@@ -174,7 +174,7 @@ impl Request<'_> {
     /// guarantee the order of time, so the samples of a thread are sorted.
     pub(crate) fn gather_threads(&self) -> (Profile, Threads) {
         let mut threads = Threads::new();
-        let mut take = |sampled: &Sampled, _: &Profile| add_moment(&mut threads, sampled);
+        let mut take = |sampled: &Sampled, _: &Profile| add_sample(&mut threads, sampled);
         let profile = self.gather(&self.by_thread(), Some(&mut take));
         sort(&mut threads);
         (profile, threads)
@@ -182,13 +182,13 @@ impl Request<'_> {
 
     /// Gathers the samples, and the calls beside them. If there are no samples and `weigh` is set, the self
     /// time of calls is used in their place.
-    pub(crate) fn gather_timed(&self, weigh: bool) -> Timed {
+    pub(crate) fn gather_timed(&self, weigh: bool) -> TimelineData {
         let mut samples = Threads::new();
         let mut calls = CallCollector::default();
         let mut take = |sampled: &Sampled, profile: &Profile| {
             calls.take(sampled, profile);
             if weigh || sampled.unit != Unit::Calls {
-                add_moment(&mut samples, sampled);
+                add_sample(&mut samples, sampled);
             }
         };
         let mut options = self.by_thread();
@@ -204,7 +204,7 @@ impl Request<'_> {
             profile.warnings.extend(beside.warnings);
         }
         let CallCollector { tasks, names, .. } = calls;
-        Timed {
+        TimelineData {
             profile,
             samples,
             calls: tasks,
@@ -230,11 +230,11 @@ impl Request<'_> {
     }
 }
 
-fn add_moment(threads: &mut Threads, sampled: &Sampled) {
+fn add_sample(threads: &mut Threads, sampled: &Sampled) {
     let thread = threads
         .entry((sampled.recording, sampled.task))
         .or_default();
-    thread.push(Moment {
+    thread.push(ThreadSample {
         since_ns: sampled.since_ns,
         node: sampled.node,
         state: sampled.state,

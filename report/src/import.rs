@@ -159,9 +159,14 @@ pub enum ImportError {
     },
 }
 
+/// No format fits an input. How each one judges it, in words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.join("; "))]
+pub struct UnknownFormat(Vec<String>);
+
 /// What was imported.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Imported {
+pub struct ImportSummary {
     /// Number of samples that were written.
     pub samples: u64,
     /// Number of calls that were written.
@@ -209,7 +214,7 @@ pub fn import(
     uuid: [u8; 16],
     input: &mut dyn BufRead,
     out: &mut dyn Write,
-) -> Result<Imported, ImportError> {
+) -> Result<ImportSummary, ImportError> {
     import_with_clock(format, format.clock, input_name, uuid, input, out)
 }
 
@@ -224,7 +229,7 @@ pub fn import_with_clock(
     uuid: [u8; 16],
     input: &mut dyn BufRead,
     out: &mut dyn Write,
-) -> Result<Imported, ImportError> {
+) -> Result<ImportSummary, ImportError> {
     let metadata = metadata(format.name, input_name);
     match format.read {
         Reads::Stacks(read) => {
@@ -258,7 +263,7 @@ fn import_calls(
     read: ReadCalls,
     input: &mut dyn BufRead,
     mut importer: CallImporter<'_>,
-) -> Result<Imported, ImportError> {
+) -> Result<ImportSummary, ImportError> {
     let mut head = Vec::new();
     (&mut *input).take(HEAD_BYTES).read_to_end(&mut head)?;
     let lines = read(&mut (&head[..]).chain(input), &mut importer)?;
@@ -278,12 +283,11 @@ fn import_calls(
 }
 
 /// Determines the format of an input that begins with these bytes. Of the trace formats, it is the one that
-/// can read the most of the input; otherwise it is the first stack format that can read all of it. The error
-/// text lists how each format judges the input.
+/// can read the most of the input; otherwise it is the first stack format that can read all of it.
 ///
 /// # Errors
 /// No format fits.
-pub fn recognize(head: &[u8]) -> Result<&'static Import, String> {
+pub fn recognize(head: &[u8]) -> Result<&'static Import, UnknownFormat> {
     let mut best: Option<(u64, &Import)> = None;
     let mut said = Vec::new();
     for format in IMPORTS {
@@ -321,8 +325,7 @@ pub fn recognize(head: &[u8]) -> Result<&'static Import, String> {
             }
         }
     }
-    best.map(|(_, format)| format)
-        .ok_or_else(|| said.join("; "))
+    best.map(|(_, format)| format).ok_or(UnknownFormat(said))
 }
 
 /// How the other trace formats judge an input that begins with these bytes.
@@ -358,7 +361,7 @@ pub(crate) struct Importer<'a> {
     end_ns: u64,
     /// Number of samples without a time.
     untimed: u64,
-    imported: Imported,
+    imported: ImportSummary,
     chain: Vec<Frame>,
     /// Whether this is only a trial to recognize the format. A stack then counts as one sample, whatever
     /// count it has.
@@ -395,7 +398,7 @@ impl<'a> Importer<'a> {
             first_ns: None,
             end_ns: 0,
             untimed: 0,
-            imported: Imported::default(),
+            imported: ImportSummary::default(),
             chain: Vec::new(),
             is_trial: false,
         }
@@ -484,7 +487,7 @@ impl<'a> Importer<'a> {
             .ok_or_else(|| io::Error::other("an import can't be begun twice"))
     }
 
-    fn finish(mut self, format: &Import) -> Result<Imported, ImportError> {
+    fn finish(mut self, format: &Import) -> Result<ImportSummary, ImportError> {
         if self.imported.samples == 0 {
             return Err(ImportError::NoStack {
                 lines: self.imported.lines,

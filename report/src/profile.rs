@@ -20,7 +20,7 @@ pub use filter::Filter;
 use found_by::FoundBy;
 pub use gather::{By, Each, OnProgress, Options, Sampled, gather};
 pub use labels::{Label, LabelId, Labels, TextId};
-pub use reduced::Reduced;
+pub use reduced::ReducedProfile;
 pub use tree::{Node, NodeId, ROOT, StackTree};
 
 use crate::recording::account::Account;

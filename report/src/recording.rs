@@ -15,11 +15,12 @@ pub(crate) mod backwards;
 pub(crate) mod rows;
 pub(crate) mod survey;
 pub(crate) mod processes;
+pub(crate) mod warnings;
 pub(crate) mod account;
 
 pub use account::Account;
 pub use damages::Damages;
-pub use error::RecordingError;
+pub use error::{BlockError, RecordingError};
 pub use spaces::{Module, Region, Spaces};
 pub use span_counts::SpanCounts;
 pub(crate) use subject::{first_word, last_part};
@@ -356,31 +357,37 @@ impl Recording {
     /// Decodes the samples of a block.
     ///
     /// # Errors
-    /// A description of the damage, with the block's position.
-    pub fn samples(&self, place: &SampleBlockPlace) -> Result<SampleBlock, String> {
+    /// [`BlockError`], with the block's position.
+    pub fn samples(&self, place: &SampleBlockPlace) -> Result<SampleBlock, BlockError> {
         match self.payload(place.offset, place.bytes)? {
             Payload::Samples(samples) => Ok(samples),
-            _ => Err(format!("the block at byte {} has changed", place.offset)),
+            _ => Err(BlockError::Changed {
+                offset: place.offset,
+            }),
         }
     }
 
     /// Decodes the spans of a block.
     ///
     /// # Errors
-    /// A description of the damage, with the block's position.
-    pub fn spans(&self, place: &SpanBlockPlace) -> Result<SpanBlock, String> {
+    /// [`BlockError`], with the block's position.
+    pub fn spans(&self, place: &SpanBlockPlace) -> Result<SpanBlock, BlockError> {
         match self.payload(place.offset, place.bytes)? {
             Payload::Spans(spans) => Ok(spans),
-            _ => Err(format!("the block at byte {} has changed", place.offset)),
+            _ => Err(BlockError::Changed {
+                offset: place.offset,
+            }),
         }
     }
 
-    fn payload(&self, offset: u64, bytes: u32) -> Result<Payload, String> {
+    fn payload(&self, offset: u64, bytes: u32) -> Result<Payload, BlockError> {
         let bytes = self.source.read(offset, bytes as usize);
-        let bytes = bytes.map_err(|error| format!("cannot read {}: {error}", self.name))?;
-        let block = Block::at(offset, &bytes)
-            .ok_or_else(|| format!("the block at byte {offset} has changed"))?;
-        work::payload(&block).map_err(|error| error.to_string())
+        let bytes = bytes.map_err(|source| BlockError::Read {
+            name: self.name.clone(),
+            source,
+        })?;
+        let block = Block::at(offset, &bytes).ok_or(BlockError::Changed { offset })?;
+        Ok(work::payload(&block)?)
     }
 
     /// The recording's name in messages: its path.

@@ -47,7 +47,7 @@ pub struct View {
     /// How samples are gathered for it.
     pub needs: Needs,
     /// Creates the view, before samples are gathered.
-    pub begin: fn(&[Recording]) -> Box<dyn Drawn>,
+    pub begin: fn(&[Recording]) -> Box<dyn Renderer>,
 }
 
 /// Where a view is written, and the value of its flag.
@@ -55,6 +55,8 @@ pub struct View {
 pub enum Output {
     /// Text for standard output.
     Text,
+    /// Text for standard output that has the warnings, too.
+    Page,
     /// Text for standard output, about the function that the flag names.
     Function,
     /// Text for standard output; the flag says how many rows.
@@ -68,23 +70,53 @@ pub enum Output {
     },
 }
 
+/// The value of a view's flag, according to its [`Output`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum FlagValue<'a> {
+    /// There is none.
+    #[default]
+    None,
+    /// The name of the function that the view is about, or a part of it.
+    Function(&'a str),
+    /// The number of rows that it shows.
+    Count(usize),
+}
+
+impl<'a> FlagValue<'a> {
+    /// The function that the view is about; empty if it is about all.
+    fn function(self) -> &'a str {
+        match self {
+            FlagValue::Function(name) => name,
+            FlagValue::None | FlagValue::Count(_) => "",
+        }
+    }
+
+    /// The number of rows; `None` for all.
+    fn count(self) -> Option<usize> {
+        match self {
+            FlagValue::Count(count) => Some(count),
+            FlagValue::None | FlagValue::Function(_) => None,
+        }
+    }
+}
+
 /// How samples are gathered for a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
     /// Summed: only the profile.
     Counts,
-    /// One by one, in file order: [`Drawn::add`] is called for each sample.
+    /// One by one, in file order: [`Renderer::add`] is called for each sample.
     Samples,
     /// Calls of a trace, added up: [`Profile::calls`].
     Calls,
-    /// Calls of a trace one by one, the last one of a recording first: [`Drawn::add`] is called for each.
+    /// Calls of a trace one by one, the last one of a recording first: [`Renderer::add`] is called for each.
     EachCall,
     /// Wall time of vCPUs: [`Profile::vcpu_times`] and [`Profile::exits`]. Views that need only the profile show it by
     /// function beside such a view.
     VcpuTime,
-    /// One by one and by instruction, if functions are asked for and images may be read: [`Shown::places`].
+    /// One by one and by instruction, if functions are asked for and images may be read: [`Content::places`].
     Places,
-    /// Summed, and by instruction as well, where functions are asked for: [`Shown::places`].
+    /// Summed, and by instruction as well, where functions are asked for: [`Content::places`].
     Lines,
     /// Summed by instruction ([`By::Place`](crate::profile::gather::By::Place)), with images. Such a view is
     /// shown alone.
@@ -112,7 +144,7 @@ pub const VIEWS: &[View] = &[
 ];
 
 /// A view under construction.
-pub trait Drawn {
+pub trait Renderer {
     /// Adds a sample of `recordings`, if the view needs them one by one.
     fn add(&mut self, recordings: &[Recording], sampled: &Sampled) {
         let _ = (recordings, sampled);
@@ -122,19 +154,19 @@ pub trait Drawn {
     ///
     /// # Errors
     /// The errors of `out`.
-    fn write(&mut self, shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool>;
+    fn write(&mut self, content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool>;
 }
 
 /// A view that needs only the profile is a function.
-impl<F: FnMut(&Shown<'_>, &mut dyn Write) -> io::Result<bool>> Drawn for F {
-    fn write(&mut self, shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
-        self(shown, out)
+impl<F: FnMut(&Content<'_>, &mut dyn Write) -> io::Result<bool>> Renderer for F {
+    fn write(&mut self, content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
+        self(content, out)
     }
 }
 
 /// The content of a view.
 #[derive(Debug, Clone, Copy)]
-pub struct Shown<'a> {
+pub struct Content<'a> {
     /// The recordings that are shown.
     pub recordings: &'a [Recording],
     /// The profile of their samples.
@@ -143,9 +175,8 @@ pub struct Shown<'a> {
     pub places: Option<&'a Profile>,
     /// Images, for views that need instructions.
     pub library: Option<&'a Library>,
-    /// The function that the view is about, or the number of rows that it shows; empty if the flag has no
-    /// value.
-    pub function: &'a str,
+    /// The value of the view's flag.
+    pub value: FlagValue<'a>,
     /// The options of the view.
     pub form: &'a Form,
 }
@@ -194,7 +225,7 @@ pub struct Form {
 /// Letters that fit under the title of a picture 1200 pixels wide, less the note on what was omitted.
 const SUBTITLE_LETTERS: usize = 130;
 
-impl Shown<'_> {
+impl Content<'_> {
     /// The options for trees of calls.
     #[must_use]
     pub(crate) fn tree_options(&self) -> TreeOptions {

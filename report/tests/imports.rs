@@ -7,7 +7,7 @@ use exported::exported;
 use made::{open, small};
 use std::io::BufReader;
 use uniprof_report::images::Library;
-use uniprof_report::import::{IMPORTS, ImportError, Imported, import, recognize};
+use uniprof_report::import::{IMPORTS, ImportError, ImportSummary, import, recognize};
 use uniprof_report::profile::{Options, Profile, Sampled, gather};
 use uniprof_report::recording::Recording;
 use uniprof_report::views::info;
@@ -23,7 +23,7 @@ fn export(name: &str, recording: &Recording) -> String {
     String::from_utf8(out.unwrap()).unwrap()
 }
 
-fn imported(name: &str, text: &str) -> Result<(Recording, Imported), ImportError> {
+fn imported(name: &str, text: &str) -> Result<(Recording, ImportSummary), ImportError> {
     let format = IMPORTS.iter().find(|format| format.name == name).unwrap();
     let mut out = Vec::new();
     let input = &mut BufReader::new(text.as_bytes());
@@ -204,6 +204,7 @@ fn formats_are_told_by_their_first_lines() {
     let found = recognize(b"main;work 99000000\nmain 99000000\n");
     assert_eq!(found.map(|format| format.name), Ok("folded"));
     let said = recognize(b"hello, world (nothing)\n").err().unwrap();
+    let said = said.to_string();
     for format in IMPORTS {
         assert!(said.contains(&format!("{}: ", format.name)), "{said}");
     }

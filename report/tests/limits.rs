@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::Write;
 use uniprof_report::images::{Image, Library};
-use uniprof_report::import::{IMPORTS, Imported, import};
+use uniprof_report::import::{IMPORTS, ImportSummary, import};
 use uniprof_report::text::printable;
 use uniprof_report::unwind::{Cache, Options, Stack, Unwinder};
 use uprof::{Arch, Registers, Stop};
@@ -66,7 +66,7 @@ fn letters_of_a_name_that_is_shown() {
     assert_eq!(printable(&wide), "ü".repeat(2048) + "…");
 }
 
-fn import_folded(text: &str) -> Result<Imported, String> {
+fn import_folded(text: &str) -> Result<ImportSummary, String> {
     let format = IMPORTS.iter().find(|format| format.name == "folded");
     let mut out = Vec::new();
     let imported = import(

@@ -7,7 +7,7 @@ mod made;
 use exported::exported;
 use made::{Made, open, recording};
 use serde_json::Value;
-use uniprof_report::export::Timeline;
+use uniprof_report::export::{Timeline, TimelineError};
 use uniprof_report::images::Library;
 use uniprof_report::import::{IMPORTS, TraceClock, import_with_clock};
 use uniprof_report::profile::Options;
@@ -54,7 +54,7 @@ fn strace(second: &str) -> Recording {
     imported("syscalls", None, &text)
 }
 
-fn offsets(recordings: &[&Recording]) -> Result<Vec<u64>, String> {
+fn offsets(recordings: &[&Recording]) -> Result<Vec<u64>, TimelineError> {
     Timeline::of(recordings).map(|timeline| timeline.offsets_ns)
 }
 
@@ -82,7 +82,7 @@ fn recordings_begin_where_their_clocks_say() {
 fn no_clock_is_guessed() {
     let samples = samples();
     let refused = |other: &Recording, said: &str| {
-        let why = offsets(&[&samples, other]).unwrap_err();
+        let why = offsets(&[&samples, other]).unwrap_err().to_string();
         assert!(why.contains(said), "{why}");
     };
     refused(&strace("1499764399"), "not made at the time of any other");
@@ -99,7 +99,9 @@ fn no_clock_is_guessed() {
     let relative = imported("chrome", Some(TraceClock::Realtime), chrome);
     refused(&relative, "which clock its times are of");
     // Without the recording of samples, the difference between the two clocks is unknown.
-    let why = offsets(&[&uftrace(), &strace(START_REALTIME)]).unwrap_err();
+    let why = offsets(&[&uftrace(), &strace(START_REALTIME)])
+        .unwrap_err()
+        .to_string();
     assert!(why.contains("no clock in common"), "{why}");
 }
 

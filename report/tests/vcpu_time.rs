@@ -8,7 +8,7 @@ use uniprof_report::export::folded;
 use uniprof_report::images::Library;
 use uniprof_report::profile::{Filter, Options, Profile, gather};
 use uniprof_report::recording::{Recording, Unit};
-use uniprof_report::views::{Drawn, Form, Shown, VIEWS};
+use uniprof_report::views::{Content, FlagValue, Form, Renderer, VIEWS};
 use uprof::cold::{ClockPair, End, EndReason, ExitCause, ExitKind, Exits, Mapping, Metadata};
 use uprof::cold::{ModuleChange, ModuleEvent, Place, TargetKind, TaskChange, TaskEvent, VcpuTime};
 use uprof::image::{ImageIdentity, ImagePart, Symbol};
@@ -172,17 +172,17 @@ fn view(name: &str, recording: Recording, filter: Filter) -> String {
         rows: 10,
         ..Form::default()
     };
-    let mut drawn: Box<dyn Drawn> = (view.begin)(&recordings);
+    let mut renderer: Box<dyn Renderer> = (view.begin)(&recordings);
     let mut out = Vec::new();
-    let shown = Shown {
+    let content = Content {
         recordings: &recordings,
         profile: &profile,
         places: None,
         library: None,
-        function: "",
+        value: FlagValue::None,
         form: &form,
     };
-    assert!(drawn.write(&shown, &mut out).unwrap());
+    assert!(renderer.write(&content, &mut out).unwrap());
     String::from_utf8(out).unwrap()
 }
 

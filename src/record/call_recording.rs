@@ -1,16 +1,17 @@
 //! `uniprof record --calls`: follows calls of some functions of a guest by breakpoints.
 
 use crate::outcome::Outcome;
-use crate::quantity;
 use crate::record::Args;
 use crate::record::destination::OutputPath;
 use crate::record::start;
 use crate::record::summary;
+use crate::record::warnings::Warning;
 use crate::target;
 use crate::terminal;
 use anyhow::bail;
 use std::sync::Arc;
 use uniprof_record::{CallSummary, Counters, Ending, signal};
+use uprof::words::duration;
 
 /// Records calls, and reports their cost.
 pub fn run(args: &Args) -> anyhow::Result<Outcome> {
@@ -60,13 +61,14 @@ fn outcome(summary: &CallSummary) -> anyhow::Result<Outcome> {
         bail!("nothing was recorded: no call could be written");
     }
     if summary.calls == 0 {
-        terminal::say(format_args!(
-            "uniprof: no call was seen: the functions were not called in that time, or not as this image has them; \
-             record longer (-d)"
-        ));
+        warn(Warning::NoCall);
     }
     let is_lossy = summary.calls == 0 || summary.lost > 0 || summary.output_error.is_some();
     Ok(Outcome::lossy_if(is_lossy))
+}
+
+fn warn(warning: Warning<'_>) {
+    terminal::say(format_args!("uniprof: {warning}"));
 }
 
 /// Prints the summary.
@@ -85,12 +87,12 @@ fn say(summary: &CallSummary, args: &Args) {
         summary.ending,
     ));
     let stopped_ns = cost.stopped_ns();
-    let at = |share| quantity::duration(cost.stopped.percentile_ns(share).unwrap_or(0));
+    let at = |share| duration(cost.stopped.percentile_ns(share).unwrap_or(0));
     terminal::inform(format_args!(
         "The guest was stopped {} times and stood still for {} in all, {:.1} % of the time, {} a stop (median; 99 %: \
          {}); that time is not in the calls.",
         cost.stops,
-        quantity::duration(stopped_ns),
+        duration(stopped_ns),
         stopped_ns as f64 * 100.0 / summary.passed_ns.max(1) as f64,
         at(0.5),
         at(0.99),
@@ -99,7 +101,7 @@ fn say(summary: &CallSummary, args: &Args) {
         terminal::inform(format_args!(
             "What can't be taken out of a call is the way to the stub and back: about {}, and as much for each call \
              followed inside it.",
-            quantity::duration(way_ns),
+            duration(way_ns),
         ));
     }
     if cost.changed_code {
@@ -109,12 +111,11 @@ fn say(summary: &CallSummary, args: &Args) {
         ));
     }
     for hot in &cost.too_hot {
-        terminal::say(format_args!(
-            "uniprof: {} is called too often for breakpoints ({} a second while the guest runs; at most {} stops a \
-             second are allowed, two a call): its calls were followed no further. Sample the guest, or raise \
-             --most-stops",
-            summary.names[hot.function], hot.calls_hz, args.most_stops,
-        ));
+        warn(Warning::TooManyStops {
+            function: &summary.names[hot.function],
+            calls_hz: hot.calls_hz,
+            most_stops: args.most_stops,
+        });
     }
     let other = summary.lost.saturating_sub(cost.too_hot.len() as u64);
     if other > 0 {
@@ -123,9 +124,9 @@ fn say(summary: &CallSummary, args: &Args) {
         ));
     }
     if let Some(error) = &summary.output_error {
-        terminal::say(format_args!(
-            "uniprof: {}",
-            summary::output_failed(&output, error)
-        ));
+        warn(Warning::Output {
+            name: &output,
+            error,
+        });
     }
 }

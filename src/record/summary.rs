@@ -3,12 +3,14 @@
 use crate::outcome::Outcome;
 use crate::quantity;
 use crate::record::destination::Destination;
+use crate::record::warnings::{GapCause, NoSampleCause, Warning};
 use crate::terminal;
 use anyhow::bail;
 use std::path::Path;
 use uniprof_record::{Ending, SourceError, Summary};
 use uprof::cold::{COUNTED_TIME_NS, PAUSED_BY_OTHERS_NS, SAMPLED_TIME_NS, TargetKind};
-use uprof::due::{LATE_NS, are_many_late, is_loss};
+use uprof::due::{are_many_late, is_loss};
+use uprof::words::{self, duration};
 
 /// Share of the time above which a message says that a guest was paused so much.
 const MUCH_OF_THE_TIME: f64 = 0.25;
@@ -17,13 +19,13 @@ const MUCH_OF_THE_TIME: f64 = 0.25;
 const LEAST_OF_RATE: f64 = 0.7;
 
 /// A remark about a recording.
-enum Remark {
+enum Remark<'s> {
     /// How it went.
     Fact(String),
     /// What was lost.
     Loss(String),
     /// What else may be wrong with it.
-    Warning(String),
+    Warning(Warning<'s>),
 }
 
 /// The name of an output in messages.
@@ -105,13 +107,13 @@ pub fn say(summary: &Summary, output: &Path, rate_hz: f64) {
         } else {
             "The recorder worked"
         };
-        let at = |share| quantity::duration(summary.cost.percentile_ns(share).unwrap_or(0));
+        let at = |share| duration(summary.cost.percentile_ns(share).unwrap_or(0));
         let share = share_of_time(summary);
         terminal::inform(format_args!(
             "{what} {} per sample (median; 99 %: {}, longest: {}), {:.3} % of the time.",
             at(0.5),
             at(0.99),
-            quantity::duration(summary.cost.max_ns),
+            duration(summary.cost.max_ns),
             share * 100.0,
         ));
     }
@@ -132,7 +134,7 @@ pub fn say_one_of_several(summary: &Summary, output: &Path, rate_hz: f64) {
     let stood_still = match cost.percentile_ns(0.5) {
         Some(median_ns) if summary.freezes => format!(
             "stood still {} per sample (median), {:.3} % of the time; ",
-            quantity::duration(median_ns),
+            duration(median_ns),
             share_of_time(summary) * 100.0,
         ),
         _ => String::new(),
@@ -153,7 +155,7 @@ pub fn say_one_of_several(summary: &Summary, output: &Path, rate_hz: f64) {
 }
 
 /// What happened to a guest while it was recorded.
-fn remarks_of_guest(summary: &Summary) -> Vec<Remark> {
+fn remarks_of_guest(summary: &Summary) -> Vec<Remark<'_>> {
     let count_of = |wanted: &str| {
         let found = summary.counted.iter().find(|(name, _)| name == wanted);
         found.map(|(_, count)| *count).filter(|count| *count > 0)
@@ -167,21 +169,19 @@ fn remarks_of_guest(summary: &Summary) -> Vec<Remark> {
             "The guest was reset {times}: its boots are told apart, and `uniprof info` says when each began."
         ))
     });
-    let narrow = count_of("samples_not_in_64_bit_mode").map(|count| {
-        Remark::Warning(format!(
-            "{count} samples are of vCPUs that were not in 64-bit mode: uniprof follows stacks of 64-bit code only, \
-             and of these only the instruction pointer is recorded"
-        ))
-    });
-    let stopped = count_of("samples_while_the_monitor_was_stopped").map(|count| {
-        Remark::Warning(format!(
-            "the guest's monitor was stopped by a signal (SIGSTOP) during {count} samples, which count as paused"
-        ))
-    });
-    [resets, narrow, stopped].into_iter().flatten().collect()
+    let narrow = count_of("samples_not_in_64_bit_mode").map(Warning::Narrow);
+    let stopped = count_of("samples_while_the_monitor_was_stopped").map(Warning::MonitorStopped);
+    [
+        resets,
+        narrow.map(Remark::Warning),
+        stopped.map(Remark::Warning),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
-fn remarks(summary: &Summary, output: &str, rate_hz: f64) -> Vec<Remark> {
+fn remarks<'s>(summary: &'s Summary, output: &'s str, rate_hz: f64) -> Vec<Remark<'s>> {
     let mut remarks = Vec::new();
     match &summary.kernel {
         Some(Ok(kernel)) => remarks.push(Remark::Fact(format!(
@@ -191,12 +191,9 @@ fn remarks(summary: &Summary, output: &str, rate_hz: f64) -> Vec<Remark> {
             kernel.rules,
             kernel.processes,
             quantity::bytes(kernel.read_bytes),
-            quantity::duration(kernel.took_ns),
+            duration(kernel.took_ns),
         ))),
-        Some(Err(why)) => remarks.push(Remark::Warning(format!(
-            "the guest seems to run Linux, but its table of symbols is not understood ({why}): give names \
-             with --symbols"
-        ))),
+        Some(Err(why)) => remarks.push(Remark::Warning(Warning::Kernel(*why))),
         None => {}
     }
     remarks.extend(remarks_of_guest(summary));
@@ -208,12 +205,10 @@ fn remarks(summary: &Summary, output: &str, rate_hz: f64) -> Vec<Remark> {
     }
     let is_paused = |(name, _): &&(String, u64)| name == PAUSED_BY_OTHERS_NS;
     if let Some((_, paused_ns)) = summary.counted.iter().find(is_paused) {
-        remarks.push(Remark::Warning(format!(
-            "someone else had the guest paused for {} of {}: samples of that time say where it stood, and don't count \
-             as running",
-            quantity::duration(*paused_ns),
-            quantity::duration(summary.passed_ns),
-        )));
+        remarks.push(Remark::Warning(Warning::PausedByOthers {
+            paused_ns: *paused_ns,
+            passed_ns: summary.passed_ns,
+        }));
     }
     let has_words = |(name, _): &&(String, u64)| {
         [PAUSED_BY_OTHERS_NS, COUNTED_TIME_NS, SAMPLED_TIME_NS].contains(&name.as_str())
@@ -228,13 +223,12 @@ fn remarks(summary: &Summary, output: &str, rate_hz: f64) -> Vec<Remark> {
             counted.join(", ")
         )));
     }
-    if let Some(due) = summary.due.filter(|_| summary.kind.is_guest()) {
-        remarks.push(Remark::Fact(format!(
-            "{} counted {} of processor time for the guest; the samples stand for {}.",
-            capitalized(summary.kind.counter()),
-            quantity::duration(due.counted_ns),
-            quantity::duration(due.sampled_ns()),
-        )));
+    let gap = gap(summary);
+    let due = summary.due.filter(|_| summary.kind.is_guest());
+    if let Some(due) = due.filter(|_| gap.is_none()) {
+        let (sampled_ns, counted_ns) = (due.sampled_ns(), due.counted_ns);
+        let words = words::gap(sampled_ns, counted_ns, summary.kind.counter());
+        remarks.push(Remark::Fact(format!("{}.", capitalized(&words))));
     }
     for (reason, count) in &summary.lost {
         remarks.push(Remark::Loss(format!(
@@ -243,34 +237,23 @@ fn remarks(summary: &Summary, output: &str, rate_hz: f64) -> Vec<Remark> {
         )));
     }
     if are_many_late(summary.late, summary.samples) {
-        remarks.push(Remark::Warning(format!(
-            "{:.0} % of the samples were taken late, {} or more after they were due, and may show what ran next: \
-             give the recorder a processor of its own",
-            summary.late as f64 * 100.0 / summary.samples as f64,
-            quantity::duration(LATE_NS),
-        )));
+        remarks.push(Remark::Warning(Warning::Late {
+            late: summary.late,
+            samples: summary.samples,
+        }));
     }
-    if let Some(stood_still) = stood_still(summary) {
-        remarks.push(Remark::Warning(stood_still));
-    }
-    if let Some(gap) = gap(summary) {
-        remarks.push(Remark::Warning(gap));
-    }
-    if let Some(seldom) = seldom(summary, rate_hz) {
-        remarks.push(Remark::Warning(seldom));
-    }
-    if let Some(error) = &summary.output_error {
-        remarks.push(Remark::Warning(output_failed(output, error)));
-    }
+    let output_error = summary.output_error.as_deref();
+    let warnings = [
+        much_paused(summary),
+        gap,
+        low_rate(summary, rate_hz),
+        output_error.map(|error| Warning::Output {
+            name: output,
+            error,
+        }),
+    ];
+    remarks.extend(warnings.into_iter().flatten().map(Remark::Warning));
     remarks
-}
-
-/// The message about an output that failed.
-pub fn output_failed(output: &str, error: &str) -> String {
-    format!(
-        "writing {output} failed: {error}; what was written before is sound and ends there: make room, or record \
-         elsewhere (-o)"
-    )
 }
 
 /// The exit status of a recording; messages begin with `of`.
@@ -284,10 +267,8 @@ pub fn outcome(summary: &Summary, rate_hz: f64, of: &str) -> anyhow::Result<Outc
             bail!("{of}nothing was recorded: no sample could be written")
         }
         _ if summary.samples == 0 => {
-            terminal::say(format_args!(
-                "uniprof: {of}no sample was taken: {}",
-                why_none(summary)
-            ));
+            let warning = Warning::NoSample(why_none(summary));
+            terminal::say(format_args!("uniprof: {of}{warning}"));
             Ok(Outcome::Lossy)
         }
         _ if summary.output_error.is_some() || is_lossy(summary, rate_hz) => Ok(Outcome::Lossy),
@@ -302,22 +283,23 @@ fn is_lossy(summary: &Summary, rate_hz: f64) -> bool {
     lost.any(|(reason, count)| is_loss(*reason, *count, deadlines))
 }
 
-/// Says why there is no sample, by the processor time that the kernel counted.
-fn why_none(summary: &Summary) -> String {
-    let longer = "record longer (-d) or faster (-F)";
+/// Why there is no sample, by the processor time that the kernel counted.
+fn why_none(summary: &Summary) -> NoSampleCause {
     let Some(due) = summary.due else {
-        return format!("the target did not run, or ended too soon for the rate; {longer}");
+        return NoSampleCause::Uncounted;
     };
-    let counter = summary.kind.counter();
-    let counted = quantity::duration(due.counted_ns);
+    let (counter, counted_ns) = (summary.kind.counter(), due.counted_ns);
     match due.samples_due() {
-        few if few < 1.0 => format!(
-            "the target was idle: {counter} counted {counted} of processor time in {}; {longer}",
-            quantity::duration(summary.passed_ns)
-        ),
-        some => {
-            format!("{counter} counted {counted} of processor time, for which {some:.0} were due")
-        }
+        few if few < 1.0 => NoSampleCause::Idle {
+            counter,
+            counted_ns,
+            passed_ns: summary.passed_ns,
+        },
+        due => NoSampleCause::Missed {
+            counter,
+            counted_ns,
+            due,
+        },
     }
 }
 
@@ -326,17 +308,12 @@ fn share_of_time(summary: &Summary) -> f64 {
     summary.cost.sum_ns as f64 / summary.passed_ns.max(1) as f64
 }
 
-/// A message if the guest was paused for much of the time and the user has set no limit.
-fn stood_still(summary: &Summary) -> Option<String> {
+/// A warning if the guest was paused for much of the time and the user has set no limit.
+fn much_paused(summary: &Summary) -> Option<Warning<'_>> {
     let share = share_of_time(summary);
     let nobody_set_it = summary.slowed_to_ns.is_none();
-    (summary.freezes && nobody_set_it && share >= MUCH_OF_THE_TIME).then(|| {
-        format!(
-            "the guest stood still for {:.0} % of the time, which slows it down and, where its vCPUs share \
-             processors, moves shares: record slower (-F), or with --max-overhead 10%",
-            share * 100.0
-        )
-    })
+    (summary.freezes && nobody_set_it && share >= MUCH_OF_THE_TIME)
+        .then_some(Warning::MuchPaused(share))
 }
 
 fn capitalized(text: &str) -> String {
@@ -344,48 +321,40 @@ fn capitalized(text: &str) -> String {
     first.to_uppercase() + rest
 }
 
-/// A message if a guest that samples itself does so much less often than requested.
-fn seldom(summary: &Summary, rate_hz: f64) -> Option<String> {
+/// A warning if a guest that samples itself does so much less often than requested.
+fn low_rate(summary: &Summary, rate_hz: f64) -> Option<Warning<'_>> {
     let seconds = summary.passed_ns as f64 / 1e9;
-    let each = summary.samples as f64 / seconds / f64::from(summary.vcpus.max(1));
-    let is_seldom = each < LEAST_OF_RATE * rate_hz && seconds * rate_hz > 20.0;
-    (summary.kind == TargetKind::Agent && is_seldom && summary.lost.is_empty()).then(|| {
-        format!(
-            "each vCPU has {each:.1} samples a second, of {rate_hz} asked for: its timer interrupts no more often, \
-             or it slept with its timer off, as a tickless guest does; what runs between two interrupts may be \
-             missing. Have a timer of its own call the agent at that rate while the vCPU runs (agent/README.md)"
-        )
-    })
+    let each_hz = summary.samples as f64 / seconds / f64::from(summary.vcpus.max(1));
+    let is_low = each_hz < LEAST_OF_RATE * rate_hz && seconds * rate_hz > 20.0;
+    (summary.kind == TargetKind::Agent && is_low && summary.lost.is_empty())
+        .then_some(Warning::LowRate { each_hz, rate_hz })
 }
 
-/// A message if the samples don't account for the processor time that the kernel, or Xen, counted.
-fn gap(summary: &Summary) -> Option<String> {
+/// A warning if the samples don't account for the processor time that the kernel, or Xen, counted.
+fn gap(summary: &Summary) -> Option<Warning<'_>> {
     // Samples that could not be written were taken, so they count as due.
     let due = summary
         .due
         .filter(|due| due.has_gap() && summary.output_error.is_none())?;
-    let share = due.share()? * 100.0;
-    let (sampled, counted) = (due.sampled_ns(), due.counted_ns);
-    if share > 100.0 && (!summary.freezes || summary.kind.is_guest()) {
+    let is_excess = due.share()? > 1.0;
+    if is_excess && (!summary.freezes || summary.kind.is_guest()) {
         // The kernel's count may lack processes that ended, so it is a lower bound.
         return None;
     }
-    let why = if let Some(why) = summary.missed_time {
-        why
-    } else if share > 100.0 {
-        "threads that waited for a processor were sampled too, as ptrace can't tell them apart"
+    let cause = if let Some(why) = summary.missed_time {
+        GapCause::Backend(why)
+    } else if is_excess {
+        GapCause::WaitingThreads
     } else if !summary.lost.is_empty() || summary.slowed_to_ns.is_some() {
-        "see what was lost"
+        GapCause::Losses
     } else if summary.per_thread {
-        "threads that live for less than a period of the rate are not seen this way: record as root \
-         without --per-thread, or faster (-F)"
+        GapCause::ShortThreads
     } else {
-        "the machine had no time to sample; record slower (-F)"
+        GapCause::BusyMachine
     };
-    Some(format!(
-        "the samples stand for {share:.0} % of the processor time that {} counted ({} of {}): {why}",
-        summary.kind.counter(),
-        quantity::duration(sampled),
-        quantity::duration(counted),
-    ))
+    Some(Warning::Gap {
+        due,
+        counter: summary.kind.counter(),
+        cause,
+    })
 }

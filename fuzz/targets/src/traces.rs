@@ -57,7 +57,7 @@ fn of(name: &str, bytes: &[u8]) {
         Err(error) => assert!(!error.to_string().is_empty()),
     }
     if let Err(said) = recognize(bytes) {
-        assert!(said.contains(name));
+        assert!(said.to_string().contains(name));
     }
 }
 

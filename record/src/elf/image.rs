@@ -8,6 +8,7 @@ use crate::sys::open;
 use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use uprof::cold::{Code, Contents, MappedFile, Mapping, ModuleChange, ModuleEvent};
@@ -29,7 +30,7 @@ impl GivenImage {
     ///
     /// # Errors
     /// See there.
-    pub fn open(&self) -> Result<Image, String> {
+    pub fn open(&self) -> Result<Image, ImageError> {
         Image::open(&self.path, self.address)
     }
 }
@@ -41,6 +42,41 @@ impl fmt::Display for GivenImage {
         self.address
             .map_or(Ok(()), |address| write!(to, "@{address:#x}"))
     }
+}
+
+/// Why a file is refused as an image.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    /// It can't be opened.
+    #[error("cannot open image {}: {source}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// An ELF file of class 1.
+    #[error(
+        "{} is a 32-bit ELF file, whatever its code is: give the 64-bit one that it was made from with --elf \
+         (of 64-bit code, objcopy -I elf32-i386 -O elf64-x86-64 FILE NEW makes one; 32-bit code can't be \
+         sampled)",
+        .0.display()
+    )]
+    Elf32(PathBuf),
+    /// A raw arm64 kernel.
+    #[error(
+        "{} is a raw arm64 image, which has no symbols; give the ELF file that it was made from with --elf \
+         (Linux needs none where its memory can be read; behind a stub alone, give the report, with \
+         --symbols, what the guest has as /proc/kallsyms)",
+        .0.display()
+    )]
+    RawArm64(PathBuf),
+    /// Its program headers can't be read.
+    #[error(
+        "{} is not a 64-bit ELF image; give the uncompressed one with --elf (Linux's vmlinuz: to the report)",
+        .0.display()
+    )]
+    NotElf64(PathBuf),
 }
 
 /// An ELF image.
@@ -81,28 +117,20 @@ impl Image {
     /// if the user gave it.
     ///
     /// # Errors
-    /// A message that says why the file is refused.
-    pub fn open(path: &Path, at: Option<u64>) -> Result<Self, String> {
-        let shown = path.display();
-        let file = open::at(path).map_err(|error| format!("cannot open image {shown}: {error}"))?;
-        let mut segments = read_segments(&file).ok_or_else(|| {
-            let what = match () {
-                () if is_elf32(&file) => {
-                    "a 32-bit ELF file, whatever its code is: give the 64-bit one that it was made from with --elf \
-                     (of 64-bit code, objcopy -I elf32-i386 -O elf64-x86-64 FILE NEW makes one; 32-bit code can't be \
-                     sampled)"
-                }
-                () if is_raw_arm64(&file) => {
-                    "a raw arm64 image, which has no symbols; give the ELF file that it was made from with --elf \
-                     (Linux needs none where its memory can be read; behind a stub alone, give the report, with \
-                     --symbols, what the guest has as /proc/kallsyms)"
-                }
-                () => {
-                    "not a 64-bit ELF image; give the uncompressed one with --elf (Linux's vmlinuz: to the report)"
-                }
-            };
-            format!("{shown} is {what}")
-        })?;
+    /// Says why the file is refused.
+    pub fn open(path: &Path, at: Option<u64>) -> Result<Self, ImageError> {
+        let path = path.to_owned();
+        let file = match open::at(&path) {
+            Ok(file) => file,
+            Err(source) => return Err(ImageError::Open { path, source }),
+        };
+        let Some(mut segments) = read_segments(&file) else {
+            return Err(match () {
+                () if is_elf32(&file) => ImageError::Elf32(path),
+                () if is_raw_arm64(&file) => ImageError::RawArm64(path),
+                () => ImageError::NotElf64(path),
+            });
+        };
         let moved_by = at.map_or(0, |at| at.wrapping_sub(lowest_of(&segments).unwrap_or(0)));
         for segment in &mut segments {
             segment.address = segment.address.wrapping_add(moved_by);
@@ -113,7 +141,7 @@ impl Image {
             Some(MappedFile::anywhere(Some(contents)))
         };
         Ok(Image {
-            path: path.to_owned(),
+            path,
             mapped: if build_id.is_empty() { mapped() } else { None },
             build_id,
             file,
@@ -361,27 +389,16 @@ mod tests {
     fn other_files_are_refused_by_name() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("image");
-        assert!(
-            Image::open(&path, None)
-                .unwrap_err()
-                .contains("cannot open")
-        );
+        let error = || Image::open(&path, None).unwrap_err().to_string();
+        assert!(error().contains("cannot open"));
         std::fs::write(&path, b"\x7fELF\x02\x01 and nothing more").unwrap();
-        assert!(
-            Image::open(&path, None)
-                .unwrap_err()
-                .contains("not a 64-bit ELF")
-        );
+        assert!(error().contains("not a 64-bit ELF"));
         std::fs::write(&path, b"\x7fELF\x01\x01 and a kernel for PVH").unwrap();
-        let narrow = Image::open(&path, None).unwrap_err();
+        let narrow = error();
         assert!(narrow.contains("is a 32-bit ELF file") && narrow.contains("objcopy"));
         let mut raw = [0; 64];
         raw[56..60].copy_from_slice(b"ARM\x64");
         std::fs::write(&path, raw).unwrap();
-        assert!(
-            Image::open(&path, None)
-                .unwrap_err()
-                .contains("a raw arm64 image")
-        );
+        assert!(error().contains("a raw arm64 image"));
     }
 }

@@ -13,7 +13,7 @@ pub fn say_image(report: &mut Report, elf: Option<&GivenImage>) -> Option<Image>
     match elf.map(GivenImage::open) {
         Some(Ok(image)) => Some(image),
         Some(Err(problem)) => {
-            report.say(Verdict::Bad, problem);
+            report.say(Verdict::Bad, problem.to_string());
             None
         }
         None => None,

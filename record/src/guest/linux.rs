@@ -96,11 +96,16 @@ pub struct KernelFacts {
     pub took_ns: u64,
 }
 
+/// Why the tables of a kernel are not understood.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NotUnderstood(pub &'static str);
+
 /// The reason why a kernel was not read.
 #[derive(Debug)]
 pub enum NotRead {
-    /// It seems to be Linux, but its tables are not understood, for this reason.
-    NotUnderstood(String),
+    /// It seems to be Linux, but its tables are not understood.
+    NotUnderstood(NotUnderstood),
     /// The guest can't be paused or resumed.
     Failed(SourceError),
 }
@@ -149,7 +154,7 @@ fn read_with(source: &mut dyn StopWorld, kernel_attempts: u32) -> Result<Option<
     };
     // Other guests have memory there, too, and digits in a row.
     if memory.says_linux() {
-        Err(NotRead::NotUnderstood(why.into()))
+        Err(NotRead::NotUnderstood(NotUnderstood(why)))
     } else {
         Ok(None)
     }

@@ -46,7 +46,7 @@ pub struct CallSummary {
 
 /// What the writer wrote, and its error.
 #[derive(Default)]
-struct Written {
+struct WriterCounts {
     calls: u64,
     without_end: u64,
     lost: u64,
@@ -109,9 +109,9 @@ pub fn record_calls<W: Write + Send>(
             }
         });
         drop(sender);
-        let written = writing.join().unwrap_or_else(|_| Written {
+        let written = writing.join().unwrap_or_else(|_| WriterCounts {
             error: Some("the writer thread failed; please report this".into()),
-            ..Written::default()
+            ..WriterCounts::default()
         });
         Ok::<_, SourceError>((ending, written, left_out))
     })?;
@@ -165,8 +165,8 @@ fn write<W: Write>(
     receiver: &Receiver<CallEvent>,
     counters: &Counters,
     begun_ns: u64,
-) -> Written {
-    let mut written = Written::default();
+) -> WriterCounts {
+    let mut written = WriterCounts::default();
     let mut flushed_ns = begun_ns;
     loop {
         let told = receiver.recv_timeout(FLUSH);
@@ -196,7 +196,7 @@ fn write<W: Write>(
     }
 }
 
-impl Written {
+impl WriterCounts {
     fn take<W: Write>(&mut self, writer: &mut Writer<W>, names: &[String], told: CallEvent) {
         let result = match told {
             CallEvent::Call(call) => {

@@ -1,7 +1,7 @@
 //! A recording from start to end: a sampler on this thread, an encoder on another.
 
 use crate::guest::linux::later::LaterKernels;
-use crate::guest::linux::{self, KernelFacts, Linux, NotRead};
+use crate::guest::linux::{self, KernelFacts, Linux, NotRead, NotUnderstood};
 use crate::sampling::sampler::{self, Take};
 use crate::session::bounds;
 use crate::source::control::{Control, Counters, Ending};
@@ -64,7 +64,7 @@ pub struct Summary {
     pub unplaced: Vec<PathBuf>,
     /// Facts about a Linux guest's kernel; `Err` says why its tables are not understood. `None` if the guest is not
     /// Linux or can't be read.
-    pub kernel: Option<Result<KernelFacts, String>>,
+    pub kernel: Option<Result<KernelFacts, NotUnderstood>>,
 }
 
 /// Records `source` into `output` until something ends it.
@@ -217,7 +217,7 @@ fn due(tally: &Tally, totals: &[(String, u64)], rate_millihertz: u64) -> Option<
 }
 
 /// The facts about a guest's Linux kernel, or why there are none; and the kernel itself.
-type LinuxKernel = (Option<Result<KernelFacts, String>>, Option<Linux>);
+type LinuxKernel = (Option<Result<KernelFacts, NotUnderstood>>, Option<Linux>);
 
 /// Reads the guest's kernel, if it is Linux.
 ///

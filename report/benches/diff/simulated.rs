@@ -31,7 +31,7 @@ use crate::share;
 use fastrand::Rng;
 use std::time::Instant;
 use uniprof_report::diff::{
-    BLOCKS, Cell, Counted, Counts, DiffOptions, Item, Kind, Match, Series, Side, Verdicts, judge,
+    BLOCKS, Cell, Counts, DiffOptions, Item, Kind, Match, Quantity, Series, Side, Verdicts, judge,
 };
 use uniprof_report::profile::ROOT;
 
@@ -127,18 +127,18 @@ fn stacks(has_callers: bool) -> (Vec<Item>, Vec<Vec<usize>>) {
         }));
         first
     };
-    let own = add(Counted::Own, FUNCTIONS);
+    let own = add(Quantity::Own, FUNCTIONS);
     if !has_callers {
         return (
             items,
             (0..FUNCTIONS).map(|function| vec![function]).collect(),
         );
     }
-    let inner = add(Counted::Total, FUNCTIONS);
-    let outer = add(Counted::Total, FUNCTIONS);
-    let inner_own = add(Counted::Own, FUNCTIONS);
-    let types = add(Counted::Total, TYPES.len());
-    let small = add(Counted::Own, SMALL);
+    let inner = add(Quantity::Total, FUNCTIONS);
+    let outer = add(Quantity::Total, FUNCTIONS);
+    let inner_own = add(Quantity::Own, FUNCTIONS);
+    let types = add(Quantity::Total, TYPES.len());
+    let small = add(Quantity::Own, SMALL);
     let mut stacks = Vec::new();
     for (number, kind) in TYPES.iter().enumerate() {
         for (function, _) in *kind {

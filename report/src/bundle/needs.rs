@@ -8,7 +8,7 @@ use crate::profile::advice::Counts;
 use crate::recording::account::{is_cut, is_shallow};
 use crate::recording::rows::EffectiveRows;
 use crate::recording::spaces::{ModuleId, Place};
-use crate::recording::{Recording, SampleBlockPlace};
+use crate::recording::{BlockError, Recording, SampleBlockPlace};
 use crate::stacks::embedded::{Embedded, LineTable};
 use crate::stacks::idle::Idle;
 use crate::stacks::symbolizer::{LocatedSymbol, Symbolizer};
@@ -59,7 +59,7 @@ pub(super) fn stacks<'s>(
     recording: &Recording,
     unwinders: &Unwinders<'_, 's>,
     idle: &Idle<'_, 's>,
-) -> Result<Stacks, String> {
+) -> Result<Stacks, BlockError> {
     let of_block = |place: &SampleBlockPlace| stacks_of_block(recording, unwinders, idle, place);
     let blocks = recording.blocks().par_iter().map(of_block);
     blocks.try_reduce(Stacks::default, |mut all, mut more| {
@@ -77,14 +77,14 @@ fn stacks_of_block<'s>(
     unwinders: &Unwinders<'_, 's>,
     idle: &Idle<'_, 's>,
     place: &SampleBlockPlace,
-) -> Result<Stacks, String> {
+) -> Result<Stacks, BlockError> {
     let block = recording.samples(place)?;
     let (spaces, kind) = (recording.spaces(), recording.metadata().target.kind);
     let mut stacks = Stacks::default();
     let mut held = UnwindState::new();
     let (mut chain, mut frames) = (Vec::new(), Vec::new());
     let mut rows = EffectiveRows::new(&block, idle);
-    while let Some(row) = rows.next_row().map_err(|fault| fault.to_string())? {
+    while let Some(row) = rows.next_row()? {
         let space = recording.guest_spaces().of_row(&row);
         chain.clear();
         chain.extend(block.chain(row.node));

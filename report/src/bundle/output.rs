@@ -34,12 +34,12 @@ pub(super) trait Output {
     ///
     /// # Errors
     /// The errors of the file.
-    fn finish(self, end: &End) -> io::Result<Written>;
+    fn finish(self, end: &End) -> io::Result<RedactionSummary>;
 }
 
 /// The summary of a redacted recording.
 #[derive(Debug, Default)]
-pub(super) struct Written {
+pub(super) struct RedactionSummary {
     /// What was removed, one line each.
     pub removed: Vec<String>,
     /// What remains that may identify someone, one line each.
@@ -81,9 +81,9 @@ impl<W: Write> Output for Whole<'_, W> {
         write_image(&mut self.writer, &image, now_ns)
     }
 
-    fn finish(self, end: &End) -> io::Result<Written> {
+    fn finish(self, end: &End) -> io::Result<RedactionSummary> {
         self.writer.finish(end)?;
-        Ok(Written::default())
+        Ok(RedactionSummary::default())
     }
 }
 

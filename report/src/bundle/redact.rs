@@ -8,7 +8,7 @@ mod text;
 mod records;
 
 use super::BundledImage;
-use super::output::{Output, Written, write_image};
+use super::output::{Output, RedactionSummary, write_image};
 use crate::recording::Recording;
 use crate::recording::rows::EffectiveRows;
 use crate::stacks::embedded::Embedded;
@@ -212,10 +212,10 @@ impl<W: Write> Output for Redactor<'_, W> {
         write_image(&mut self.writer, &image, now_ns)
     }
 
-    fn finish(mut self, end: &End) -> io::Result<Written> {
+    fn finish(mut self, end: &End) -> io::Result<RedactionSummary> {
         let end = records::end(&mut self.texts, end);
         let (removed, left) = (self.removed(), self.left());
         self.writer.finish(&end)?;
-        Ok(Written { removed, left })
+        Ok(RedactionSummary { removed, left })
     }
 }

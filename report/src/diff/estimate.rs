@@ -4,7 +4,7 @@
 
 use super::load::SPREADS;
 use super::runs::{Prior, Runs};
-use super::series::{Counted, Series};
+use super::series::{Quantity, Series};
 use super::spread;
 use super::student;
 use super::tally::{Scope, Tally};
@@ -130,7 +130,7 @@ impl Whole {
     pub(crate) fn new(series: &Series, tally: &Tally, least_change: f64) -> Whole {
         let known = series.items.iter().enumerate().map(|(item, what)| Prior {
             leeway: variance(tally.share(item)).max(f64::MIN_POSITIVE),
-            is_witness: what.counted != Counted::Path,
+            is_witness: what.counted != Quantity::Path,
         });
         let samples = tally.sides.each_ref().map(|runs| {
             let totals = runs.iter().map(super::tally::Run::total);

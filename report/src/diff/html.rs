@@ -5,7 +5,7 @@
 mod changes;
 
 use super::json::value;
-use super::series::Counted;
+use super::series::Quantity;
 use super::table::{advice, sides, verdict};
 use super::{Change, Diff};
 use crate::profile::found_by::FoundBy;
@@ -15,8 +15,8 @@ use crate::profile::tree::ROOT;
 use crate::recording::survey::survey;
 use crate::recording::unit::Unit;
 use crate::recording::{Recording, last_part};
-use crate::views::html::facts::{self, Basis, Surveyed};
-use crate::views::html::payload::{self, Carried, Payload};
+use crate::views::html::facts::{self, Basis, RecordingSurvey};
+use crate::views::html::payload::{self, Payload, SampleTables};
 use crate::views::html::shell;
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
@@ -72,7 +72,7 @@ pub fn write(
         let side = side.iter().zip(not_counted.by_ref());
         let side =
             side.map(|(one, left_out)| (*one, survey(one, &left_out.idle.of(one), &|_, _| ())));
-        side.collect::<Vec<Surveyed<'_>>>()
+        side.collect::<Vec<RecordingSurvey<'_>>>()
     });
     let identify = diff.options.identify;
     let title = recordings.map(|side| {
@@ -95,7 +95,7 @@ pub fn write(
     shell::write_search(out)?;
     let listed: Vec<&Change> = diff.listed(options.paths).collect();
     if diff.accounts.iter().any(|account| account.counted > 0) {
-        let carried = Carried {
+        let carried = SampleTables {
             recordings: &all,
             tree: &diff.series.tree,
             found: &FoundBy::default(),
@@ -182,8 +182,8 @@ fn verdicts(diff: &Diff, listed: &[&Change]) -> Value {
     let changes = listed.iter().map(|change| {
         let item = &series.items[change.item];
         let mut path: Vec<u32> = match item.counted {
-            Counted::Path => series.tree.outwards(item.node).collect(),
-            Counted::Own | Counted::Total => Vec::new(),
+            Quantity::Path => series.tree.outwards(item.node).collect(),
+            Quantity::Own | Quantity::Total => Vec::new(),
         };
         path.reverse();
         let place = json!({"function": item.function, "path": path});

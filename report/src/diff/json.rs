@@ -10,7 +10,7 @@ use std::io::{self, Write};
 const VERSION: u32 = 5;
 
 /// A comparison that can be written as JSON.
-pub trait Scripted {
+pub trait JsonSource {
     /// Its fields in addition to those of all comparisons. Call paths are included only if `paths` is set.
     fn fields(&self, paths: bool) -> Value;
 }
@@ -22,7 +22,7 @@ pub trait Scripted {
 /// The errors of `out`.
 pub fn write<S, V>(of: &Comparison<S, V>, paths: bool, out: &mut dyn Write) -> io::Result<()>
 where
-    Comparison<S, V>: Scripted,
+    Comparison<S, V>: JsonSource,
 {
     let mut whole = of.fields(paths);
     let changes = whole["changes"].as_array().into_iter().flatten();
@@ -42,7 +42,7 @@ where
 }
 
 /// Shares and changes are between 0 and 1.
-impl Scripted for Diff {
+impl JsonSource for Diff {
     fn fields(&self, paths: bool) -> Value {
         let verdicts = &self.verdicts;
         let detectable = DETECTABLE_AT.iter().zip(verdicts.detectable);

@@ -5,7 +5,7 @@ use crate::recording::account::Account;
 use crate::text::screen::{Notes, Screen};
 
 /// A comparison that can be written in all forms.
-pub trait Listed {
+pub trait ListingSource {
     /// Its rows, the certain ones first. Call paths are included only if `paths` is set.
     fn listing(&self, paths: bool) -> Listing<'_>;
 }

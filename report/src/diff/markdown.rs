@@ -1,6 +1,6 @@
 //! The comparison as tables in Markdown, as GitHub and GitLab show it in a pull request.
 
-use super::listing::{Column, Listed, Listing, Row, verdict};
+use super::listing::{Column, Listing, ListingSource, Row, verdict};
 use super::table::TableOptions;
 use crate::text::screen::Screen;
 use crate::views::markdown::{code, list};
@@ -10,7 +10,7 @@ use std::io::{self, Write};
 ///
 /// # Errors
 /// The errors of `out`.
-pub fn write(of: &dyn Listed, options: TableOptions, out: &mut dyn Write) -> io::Result<()> {
+pub fn write(of: &dyn ListingSource, options: TableOptions, out: &mut dyn Write) -> io::Result<()> {
     let listing = of.listing(options.paths);
     let (certain, others) = listing.rows.split_at(listing.certain());
     let most = options.most();

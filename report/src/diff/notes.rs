@@ -1,13 +1,15 @@
 //! Describes what is compared, and warns of what makes the comparison weaker than it looks.
 
 use super::matching::Kind;
-use super::series::{Counted, Series};
+use super::series::{Quantity, Series};
 use crate::recording::account::Account;
-use crate::recording::unit::{Unit, duration};
+use crate::recording::unit::Unit;
+use crate::recording::warnings::Warning;
 use crate::recording::{Recording, last_part};
 use crate::text::calendar::calendar;
 use std::collections::BTreeSet;
 use uprof::cold::Metadata;
+use uprof::words::duration;
 
 /// A recording in one line: name, target, build-id and date; with `identify`, also its path and host.
 pub(super) fn describe(recording: &Recording, identify: bool) -> String {
@@ -54,23 +56,24 @@ pub(super) fn warnings(
     sides: [&[&Recording]; 2],
     accounts: &[Account; 2],
     identify: bool,
-) -> Vec<String> {
+) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let hosts = sides.map(|side| {
         let names = side.iter().map(|one| one.metadata().host.name.as_str());
         names.collect::<BTreeSet<&str>>()
     });
     if hosts[0] != hosts[1] && !identify {
-        warnings.push("hosts differ (--identify names them)".to_owned());
+        warnings.push(Warning::OtherHosts);
     }
-    let mut differ = |what: &str, of: &dyn Fn(&Metadata) -> String| {
+    let mut differ = |what: &'static str, of: &dyn Fn(&Metadata) -> String| {
         let [in_a, in_b] = sides.map(|side| {
             let values = side.iter().map(|one| of(one.metadata()));
             values.collect::<BTreeSet<String>>()
         });
         if in_a != in_b {
             let words = |set: BTreeSet<String>| set.into_iter().collect::<Vec<_>>().join(", ");
-            warnings.push(format!("{what} differ: {} / {}", words(in_a), words(in_b)));
+            let sides = [words(in_a), words(in_b)];
+            warnings.push(Warning::Differ { what, sides });
         }
     };
     differ("requested rates", &|metadata| {
@@ -97,7 +100,7 @@ pub(super) fn warnings(
     });
     let is_timed = !accounts.iter().any(|account| account.untimed);
     if is_timed && length_a.max(length_b) > 1.5 * length_a.min(length_b) {
-        warnings.push(format!("lengths differ: {length_a:.1} s / {length_b:.1} s"));
+        warnings.push(Warning::OtherLengths([length_a, length_b]));
     }
     let [rate_a, rate_b] = accounts.each_ref().map(|account| {
         if account.seconds > 0.0 {
@@ -109,42 +112,24 @@ pub(super) fn warnings(
     let unit = accounts[0].unit;
     // For calls, the rates themselves are compared.
     if is_timed && unit != Unit::Calls && rate_a.max(rate_b) > 1.2 * rate_a.min(rate_b) {
-        let [in_a, in_b] = [rate_a, rate_b].map(|rate| match unit {
+        let sides = [rate_a, rate_b].map(|rate| match unit {
             Unit::Samples => format!("{rate:.1}"),
             Unit::OffCpu | Unit::Calls | Unit::VcpuTime => duration(rate as u64),
         });
-        let (what, more) = match unit {
-            Unit::Samples => ("on-CPU samples", "was busier"),
-            Unit::OffCpu => ("time off CPU", "waited more"),
-            Unit::Calls => ("time in calls", "was busier"),
-            Unit::VcpuTime => ("wall time of vCPUs", "had more vCPUs"),
-        };
-        warnings.push(format!(
-            "{what} a second differ: {in_a} / {in_b}; one side {more}, and shares say nothing \
-             about that"
-        ));
+        warnings.push(Warning::OtherLoad { unit, sides });
     }
     if sides.iter().all(|side| side.len() == 1) {
-        warnings.push(
-            "differences between runs of the same program are not measured but allowed for: give two \
-             or more recordings of each side"
-                .to_owned(),
-        );
+        warnings.push(Warning::SingleRuns);
     }
-    for (name, account) in ["A", "B"].iter().zip(accounts) {
+    for (side, account) in ["A", "B"].into_iter().zip(accounts) {
         if account.is_incomplete() {
             let missing = account.without_states().lines()[1..].join("; ");
-            warnings.push(format!("{name} is incomplete: {missing}"));
+            warnings.push(Warning::IncompleteSide { side, missing });
         }
         let rows = account.read;
         if rows < 1000 {
-            let what = match account.unit {
-                Unit::Samples => "samples",
-                Unit::OffCpu => "waits",
-                Unit::Calls => "calls",
-                Unit::VcpuTime => "vCPUs",
-            };
-            warnings.push(format!("{name} has only {rows} {what}"));
+            let unit = account.unit;
+            warnings.push(Warning::FewRows { side, rows, unit });
         }
     }
     warnings
@@ -154,13 +139,13 @@ pub(super) fn warnings(
 const LEAST_UNMATCHED: f64 = 0.01;
 
 /// The share of each side that can't be matched.
-pub(super) fn unmatched(series: &Series) -> Option<String> {
+pub(super) fn unmatched(series: &Series) -> Option<Warning> {
     let parts = [0, 1].map(|side| {
         let own = |stack: &Vec<usize>| {
             stack.iter().any(|item| {
                 let item = &series.items[*item];
                 let kind = series.functions[item.function as usize].kind;
-                item.counted == Counted::Own && matches!(kind, Kind::Pooled | Kind::Unmatched)
+                item.counted == Quantity::Own && matches!(kind, Kind::Pooled | Kind::Unmatched)
             })
         };
         let is_unmatched: Vec<bool> = series.stacks.iter().map(own).collect();
@@ -174,12 +159,5 @@ pub(super) fn unmatched(series: &Series) -> Option<String> {
             .sum();
         unmatched / series.sides[side].total().max(1.0)
     });
-    (parts[0].max(parts[1]) >= LEAST_UNMATCHED).then(|| {
-        format!(
-            "{:.1}% / {:.1}% of the samples are of functions that can't be matched across builds for \
-             lack of names: give images with --elf or --image-path",
-            parts[0] * 100.0,
-            parts[1] * 100.0
-        )
-    })
+    (parts[0].max(parts[1]) >= LEAST_UNMATCHED).then_some(Warning::Unmatched(parts))
 }

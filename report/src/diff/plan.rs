@@ -4,7 +4,7 @@
 use super::estimate::Estimate;
 use super::load::SPREADS;
 use super::runs::Runs;
-use super::series::{Counted, Series};
+use super::series::{Quantity, Series};
 use super::student;
 
 /// The number of recordings that would show a change.
@@ -42,7 +42,7 @@ pub(super) struct TypicalFunction {
 impl TypicalFunction {
     pub(crate) fn new(series: &Series, estimates: &[Estimate], runs: &Runs) -> TypicalFunction {
         let functions = estimates.iter().zip(&series.items);
-        let functions = functions.filter(|(_, item)| item.counted != Counted::Path);
+        let functions = functions.filter(|(_, item)| item.counted != Quantity::Path);
         let mut effects: Vec<f64> = functions.map(|(one, _)| one.design_effect).collect();
         effects.retain(|effect| effect.is_finite());
         effects.sort_by(f64::total_cmp);

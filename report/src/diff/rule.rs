@@ -3,7 +3,7 @@
 use super::Diff;
 use super::calls::{CallDiff, percent};
 use super::matching::Match;
-use super::series::Counted;
+use super::series::Quantity;
 use super::verdict::Change;
 
 /// A rule: a change that fails the comparison.
@@ -67,7 +67,7 @@ pub struct Figure {
 }
 
 /// A comparison that rules can be applied to.
-pub trait Ruled {
+pub trait RuleSubject {
     /// Functions of both sides.
     fn functions(&self) -> &[Match];
     /// The changes that a rule applies to, in their order.
@@ -115,7 +115,7 @@ impl Rule {
     ///
     /// # Errors
     /// [`RuleError::Points`] if the rule has a unit that the comparison doesn't.
-    pub fn verdict(&self, of: &dyn Ruled) -> Result<RuleVerdict, RuleError> {
+    pub fn verdict(&self, of: &dyn RuleSubject) -> Result<RuleVerdict, RuleError> {
         let figures = of.figures(self)?;
         if let Some(name) = &self.function
             && !of.functions().iter().any(|it| it.name == *name)
@@ -150,7 +150,7 @@ impl Rule {
 
 /// A function that the rule names is tested by itself, at the requested confidence, with its callees if it
 /// has any. With `any`, a function must also have passed the test among all functions.
-impl Ruled for Diff {
+impl RuleSubject for Diff {
     fn functions(&self) -> &[Match] {
         &self.series.functions
     }
@@ -164,7 +164,7 @@ impl Ruled for Diff {
                     series.functions[item.function as usize].name == *name
                         && item.counted == counted_of(self, item.function)
                 }
-                None => change.certain && item.counted != Counted::Path,
+                None => change.certain && item.counted != Quantity::Path,
             }
         });
         let figure = |change: &Change| {
@@ -213,7 +213,7 @@ fn relative(change: &Change, points: (f64, f64), confidence: f64) -> (f64, f64) 
 
 /// A rule applies to a function's self and total time per call, and to the frequency of its calls. To break
 /// it, both the whole change and the change without the common one must be large enough.
-impl Ruled for CallDiff {
+impl RuleSubject for CallDiff {
     fn functions(&self) -> &[Match] {
         &self.series.functions
     }
@@ -252,13 +252,13 @@ impl Ruled for CallDiff {
 }
 
 /// Which samples of a function are judged: those with its callees, if it has any.
-fn counted_of(diff: &Diff, function: u32) -> Counted {
+fn counted_of(diff: &Diff, function: u32) -> Quantity {
     let items = diff.series.items.iter();
     let mut mine = items.filter(|item| item.function == function);
-    if mine.any(|item| item.counted == Counted::Total) {
-        Counted::Total
+    if mine.any(|item| item.counted == Quantity::Total) {
+        Quantity::Total
     } else {
-        Counted::Own
+        Quantity::Own
     }
 }
 

@@ -21,7 +21,7 @@ const PATHS_MAX: usize = 400;
 
 /// Which samples of an item are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Counted {
+pub enum Quantity {
     /// Samples whose innermost frame is the function.
     Own,
     /// Samples with the function in their stack.
@@ -30,13 +30,13 @@ pub enum Counted {
     Path,
 }
 
-impl Counted {
+impl Quantity {
     /// One word for tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Counted::Own => "self",
-            Counted::Total => "total",
-            Counted::Path => "path",
+            Quantity::Own => "self",
+            Quantity::Total => "total",
+            Quantity::Path => "path",
         }
     }
 }
@@ -45,7 +45,7 @@ impl Counted {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
     /// Which samples are counted.
-    pub counted: Counted,
+    pub counted: Quantity,
     /// Index of the function; for a path, of its last function.
     pub function: u32,
     /// The path's node in [`Series::tree`]; [`ROOT`] for functions.
@@ -396,7 +396,7 @@ fn choose(series: &mut Series, least_share: f64) -> Selection {
     for (function, _) in own.into_iter().filter(|(_, count)| *count >= least) {
         chosen
             .own
-            .insert(function, add(Counted::Own, function, ROOT));
+            .insert(function, add(Quantity::Own, function, ROOT));
     }
     // The share of a function that is in every stack can't change. The total of a leaf function is already
     // tested as its self samples.
@@ -405,7 +405,7 @@ fn choose(series: &mut Series, least_share: f64) -> Selection {
         if owned.get(&function) != Some(&count) {
             chosen
                 .total
-                .insert(function, add(Counted::Total, function, ROOT));
+                .insert(function, add(Quantity::Total, function, ROOT));
         }
     }
     let mut paths: Vec<usize> = (1..below.len())
@@ -416,7 +416,9 @@ fn choose(series: &mut Series, least_share: f64) -> Selection {
     for node in paths {
         let function = series.tree.nodes()[node].label;
         let node = node as NodeId;
-        chosen.path.insert(node, add(Counted::Path, function, node));
+        chosen
+            .path
+            .insert(node, add(Quantity::Path, function, node));
     }
     chosen
 }
@@ -429,15 +431,15 @@ impl Series {
             kind != Some(Kind::Unmatched)
         };
         match item.counted {
-            Counted::Path => self.tree.outwards(item.node).all(is_matched),
-            Counted::Own | Counted::Total => is_matched(item.function),
+            Quantity::Path => self.tree.outwards(item.node).all(is_matched),
+            Quantity::Own | Quantity::Total => is_matched(item.function),
         }
     }
 
     /// An item's name: a function, or a path with `;` between its functions.
     pub fn item_name(&self, item: &Item) -> String {
         let name = |function: u32| self.functions[function as usize].name.as_str();
-        if item.counted != Counted::Path {
+        if item.counted != Quantity::Path {
             return name(item.function).to_owned();
         }
         let mut path: Vec<&str> = self.tree.outwards(item.node).map(name).collect();

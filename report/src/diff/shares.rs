@@ -1,7 +1,7 @@
 //! The words and numbers of a comparison of samples: shares in percent, changes in points.
 
 use super::Diff;
-use super::listing::{CHANGE, Column, Listed, Listing, OF, Row};
+use super::listing::{CHANGE, Column, Listing, ListingSource, OF, Row};
 use super::matching::Kind;
 use super::plan::RECORDINGS_MAX;
 use super::verdict::{Change, DETECTABLE_AT};
@@ -17,7 +17,7 @@ const COLUMNS: &[Column] = &[
     Column::new(OF, 5),
 ];
 
-impl Listed for Diff {
+impl ListingSource for Diff {
     fn listing(&self, paths: bool) -> Listing<'_> {
         Listing {
             names: &self.names,

@@ -1,6 +1,6 @@
 //! The comparison as a table for a terminal.
 
-use super::listing::{CHANGE, Column, Listed, Listing, Row};
+use super::listing::{CHANGE, Column, Listing, ListingSource, Row};
 pub(crate) use super::listing::{sides, verdict};
 pub(crate) use super::shares::{Cells, advice, legend};
 use crate::text::printable;
@@ -32,7 +32,7 @@ impl TableOptions {
 ///
 /// # Errors
 /// The errors of `out`.
-pub fn write(of: &dyn Listed, options: TableOptions, out: &mut dyn Write) -> io::Result<()> {
+pub fn write(of: &dyn ListingSource, options: TableOptions, out: &mut dyn Write) -> io::Result<()> {
     let screen = options.screen;
     let listing = of.listing(options.paths);
     write_basis(&listing, screen, out)?;

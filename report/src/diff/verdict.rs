@@ -18,7 +18,7 @@ use super::DiffOptions;
 use super::estimate::{Estimate, Whole, variance};
 use super::plan::{self, POWER, Plan};
 use super::questions::Questions;
-use super::series::{Counted, Series};
+use super::series::{Quantity, Series};
 use super::tally::{Scope, Tally};
 use std::collections::BTreeSet;
 
@@ -66,7 +66,7 @@ pub fn judge(series: &Series, options: &DiffOptions) -> Verdicts {
     let tally = Tally::new(series, &BTreeSet::new(), Scope::Item);
     let whole = Whole::new(series, &tally, options.least_change);
     let (estimates, runs) = whole.estimates(&tally);
-    let is_path = |item: usize| series.items[item].counted == Counted::Path;
+    let is_path = |item: usize| series.items[item].counted == Quantity::Path;
     let [functions, paths] = [false, true].map(|paths| {
         let members = (0..estimates.len()).filter(|item| is_path(*item) == paths);
         let members: Vec<usize> = members
@@ -262,7 +262,7 @@ mod tests {
                 .collect(),
             items: (0..functions as u32)
                 .map(|function| Item {
-                    counted: Counted::Own,
+                    counted: Quantity::Own,
                     function,
                     node: ROOT,
                 })

@@ -1,6 +1,6 @@
 //! The comparison as annotations for a workflow of GitHub Actions.
 
-use super::listing::{Listed, verdict};
+use super::listing::{ListingSource, verdict};
 use super::table::TableOptions;
 use crate::text::short;
 use crate::views::workflow::{Level, SHOWN, annotate};
@@ -11,7 +11,7 @@ use std::io::{self, Write};
 ///
 /// # Errors
 /// The errors of `out`.
-pub fn write(of: &dyn Listed, options: TableOptions, out: &mut dyn Write) -> io::Result<()> {
+pub fn write(of: &dyn ListingSource, options: TableOptions, out: &mut dyn Write) -> io::Result<()> {
     let listing = of.listing(options.paths);
     let mut summary = vec![verdict(listing.certain())];
     summary.extend(listing.warnings.iter().cloned());

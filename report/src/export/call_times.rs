@@ -1,6 +1,6 @@
 //! Calls of a trace as timelines need them. Input: the calls of a task, callers first. Output: their starts
 //! and ends in order of time; each end comes after those of the calls inside. Nothing is added that the trace
-//! doesn't have: a call without an end and without calls inside becomes a moment. Calls without times follow
+//! doesn't have: a call without an end and without calls inside becomes an instant. Calls without times follow
 //! one another by their durations.
 
 use std::io;
@@ -45,14 +45,14 @@ pub(crate) struct TaskCalls {
 /// An event and its time, in nanoseconds from the start of the recording.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum CallEvent<'c> {
-    Begin(Told<'c>, u64),
+    Begin(CallWithResult<'c>, u64),
     End(u64),
-    Moment(Told<'c>, u64),
+    Instant(CallWithResult<'c>, u64),
 }
 
 /// A call and its result.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Told<'c> {
+pub(crate) struct CallWithResult<'c> {
     pub call: &'c TimedCall,
     pub result: Option<i64>,
 }
@@ -112,13 +112,13 @@ const OVERLAP_NS: u64 = 1000;
 /// Most calls without a time that are skipped to find a time.
 const LOOK_AHEAD: usize = 64;
 
-struct Open {
+struct OpenCall {
     depth: u16,
     end_ns: Option<u64>,
 }
 
-struct Putting<'p, 'c> {
-    open: Vec<Open>,
+struct EventOrder<'p, 'c> {
+    open: Vec<OpenCall>,
     now_ns: u64,
     put: &'p mut dyn FnMut(CallEvent<'c>) -> io::Result<()>,
 }
@@ -131,7 +131,7 @@ pub(crate) fn put_events<'c>(
     task: &'c TaskCalls,
     put: &mut dyn FnMut(CallEvent<'c>) -> io::Result<()>,
 ) -> io::Result<()> {
-    let mut putting = Putting {
+    let mut order = EventOrder {
         open: Vec::new(),
         now_ns: 0,
         put,
@@ -142,30 +142,30 @@ pub(crate) fn put_events<'c>(
     while let Some(call) = task.get(place) {
         let has_result = call.flags & RESULT != 0;
         let result = if has_result { results.next() } else { None };
-        let told = Told { call, result };
+        let told = CallWithResult { call, result };
         let start_ns = start(task, place);
         place += 1;
-        putting.close(call.depth, start_ns)?;
-        let at_ns = start_ns.unwrap_or(0).max(putting.now_ns);
-        putting.now_ns = at_ns;
+        order.close(call.depth, start_ns)?;
+        let at_ns = start_ns.unwrap_or(0).max(order.now_ns);
+        order.now_ns = at_ns;
         let next = task.get(place);
         if call.length_ns().is_none() && next.is_none_or(|next| next.depth <= call.depth) {
-            (putting.put)(CallEvent::Moment(told, at_ns))?;
+            (order.put)(CallEvent::Instant(told, at_ns))?;
             continue;
         }
-        (putting.put)(CallEvent::Begin(told, at_ns))?;
+        (order.put)(CallEvent::Begin(told, at_ns))?;
         let since_ns = call.since_ns().unwrap_or(at_ns);
         let end_ns = call
             .length_ns()
             .map(|length_ns| since_ns.saturating_add(length_ns));
         // A call can't outlast the one around it.
-        let around_ns = putting.open.last().and_then(|around| around.end_ns);
-        putting.open.push(Open {
+        let around_ns = order.open.last().and_then(|around| around.end_ns);
+        order.open.push(OpenCall {
             depth: call.depth,
             end_ns: end_ns.map(|end_ns| end_ns.min(around_ns.unwrap_or(u64::MAX))),
         });
     }
-    putting.finish()
+    order.finish()
 }
 
 /// The start of a call; for a caller without a time, the start of the first call inside it.
@@ -178,7 +178,7 @@ fn start(task: &TaskCalls, place: usize) -> Option<u64> {
     call.since_ns().or_else(look_ahead)
 }
 
-impl Putting<'_, '_> {
+impl EventOrder<'_, '_> {
     /// Ends the open calls that are not around a call at `depth`, which begins at `start_ns`.
     fn close(&mut self, depth: u16, start_ns: Option<u64>) -> io::Result<()> {
         while let Some(done) = self.open.pop_if(|open| open.depth >= depth) {
@@ -236,7 +236,7 @@ mod tests {
             told.push(match event {
                 CallEvent::Begin(told, ns) => format!("{}@{ns}", told.call.name),
                 CallEvent::End(ns) => format!(")@{ns}"),
-                CallEvent::Moment(told, ns) => format!("!{}@{ns}", told.call.name),
+                CallEvent::Instant(told, ns) => format!("!{}@{ns}", told.call.name),
             });
             Ok(())
         })

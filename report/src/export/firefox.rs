@@ -5,12 +5,13 @@ mod markers;
 
 use crate::export::call_times::TaskCalls;
 use crate::export::timeline::{Homes, Timeline, Who};
-use crate::export::{Moment, Request, Timed};
+use crate::export::{Request, ThreadSample, TimelineData};
 use crate::profile::Profile;
 use crate::profile::tree::{NodeId, ROOT};
 use crate::recording::Recording;
 use crate::recording::processes::task_name;
 use crate::recording::unit::Unit;
+use crate::recording::warnings::Warning;
 use crate::text::json_writer::JsonWriter;
 use crate::text::printable;
 use fxprof_processed_profile as fx;
@@ -24,19 +25,19 @@ const MARKERS_MAX: usize = 1 << 20;
 
 /// Writes the file.
 pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
-    let Timed {
+    let TimelineData {
         mut profile,
         samples,
         mut calls,
         names,
     } = request.gather_timed(true);
-    if let Some(why) = too_many(calls.values().map(TaskCalls::len).sum()) {
-        profile.warnings.push(why);
+    if let Some(warning) = too_many(calls.values().map(TaskCalls::len).sum()) {
+        profile.warnings.push(warning.to_string());
         calls.clear();
     }
     let timeline = Timeline::of(request.recordings).unwrap_or_else(|why| {
-        let apart = format!("each recording is shown from 0 on: {why}");
-        profile.warnings.push(apart);
+        let warning = Warning::SeparateTimes(why.to_string());
+        profile.warnings.push(warning.to_string());
         Timeline::apart(request.recordings)
     });
     let homes = Homes::new(request.recordings, samples.keys());
@@ -85,14 +86,10 @@ pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Pr
     Ok(profile)
 }
 
-/// Why calls get no markers; `None` if they aren't too many.
-fn too_many(calls: usize) -> Option<String> {
-    (calls > MARKERS_MAX).then(|| {
-        format!(
-            "{calls} calls are too many for markers, at most {MARKERS_MAX} are shown: select some (--from, --to, \
-             --vcpu, --focus), or export to perfetto"
-        )
-    })
+/// The warning that calls get no markers, if they are too many.
+fn too_many(calls: usize) -> Option<Warning> {
+    let most = MARKERS_MAX;
+    (calls > most).then_some(Warning::TooManyCalls { calls, most })
 }
 
 /// Processes and threads that have been added.
@@ -141,7 +138,7 @@ fn add_samples(
     made: &mut fx::Profile,
     thread: fx::ThreadHandle,
     profile: &Profile,
-    samples: &[Moment],
+    samples: &[ThreadSample],
     categories: [fx::CategoryHandle; 2],
     times: Times,
 ) {
@@ -187,7 +184,7 @@ struct Weights {
 }
 
 impl Weights {
-    fn of(&mut self, sample: &Moment, unit: Unit) -> i32 {
+    fn of(&mut self, sample: &ThreadSample, unit: Unit) -> i32 {
         if unit == Unit::Samples {
             return sample.weight as i32;
         }
@@ -201,7 +198,7 @@ impl Weights {
 
 /// The estimated CPU time since the thread's previous sample. The profiler draws its tracks with it, and
 /// hides a thread without any.
-fn cpu_time(sample: &Moment, before_ns: Option<u64>, period_ns: u64) -> fx::CpuDelta {
+fn cpu_time(sample: &ThreadSample, before_ns: Option<u64>, period_ns: u64) -> fx::CpuDelta {
     let elapsed_ns = before_ns.map_or(period_ns, |before_ns| sample.since_ns - before_ns);
     match sample.state {
         // After a gap in the samples, the thread may not have run all the time.
@@ -232,7 +229,7 @@ mod tests {
     #[test]
     fn calls_beyond_the_limit_get_no_markers_and_that_is_told() {
         assert_eq!(too_many(MARKERS_MAX), None);
-        let why = too_many(MARKERS_MAX + 1).unwrap();
+        let why = too_many(MARKERS_MAX + 1).unwrap().to_string();
         assert!(
             why.starts_with("1048577 calls are too many for markers"),
             "{why}"

@@ -5,9 +5,9 @@ mod message;
 mod stacks;
 mod tracks;
 
-use crate::export::call_times::{CallEvent, Told, put_events};
+use crate::export::call_times::{CallEvent, CallWithResult, put_events};
 use crate::export::timeline::{Homes, Timeline, Who};
-use crate::export::{Moment, Request, Timed};
+use crate::export::{Request, ThreadSample, TimelineData};
 use crate::profile::Profile;
 use crate::recording::unit::Unit;
 use message as pb;
@@ -68,7 +68,7 @@ pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Pr
 
 struct Writer<'w> {
     request: &'w Request<'w>,
-    timed: &'w Timed,
+    timed: &'w TimelineData,
     out: &'w mut dyn Write,
     tracks: Tracks,
     stacks: Stacks,
@@ -130,7 +130,7 @@ impl Writer<'_> {
         Ok(thread)
     }
 
-    fn sample(&mut self, thread: Thread, offset_ns: u64, sample: &Moment) -> io::Result<()> {
+    fn sample(&mut self, thread: Thread, offset_ns: u64, sample: &ThreadSample) -> io::Result<()> {
         let profile = &self.timed.profile;
         let mut data = pb::InternedData::default();
         let callstack_iid = Some(self.stacks.number(profile, sample.node, &mut data));
@@ -171,7 +171,7 @@ impl Writer<'_> {
     fn call(&mut self, thread: Thread, offset_ns: u64, event: CallEvent<'_>) -> io::Result<()> {
         let (kind, told, at_ns) = match event {
             CallEvent::Begin(told, at_ns) => (SLICE_BEGIN, Some(told), at_ns),
-            CallEvent::Moment(told, at_ns) => (INSTANT, Some(told), at_ns),
+            CallEvent::Instant(told, at_ns) => (INSTANT, Some(told), at_ns),
             CallEvent::End(at_ns) => (SLICE_END, None, at_ns),
         };
         let mut data = pb::InternedData::default();
@@ -192,7 +192,7 @@ impl Writer<'_> {
     }
     fn describe(
         &mut self,
-        Told { call, result }: Told<'_>,
+        CallWithResult { call, result }: CallWithResult<'_>,
         event: &mut pb::TrackEvent,
         data: &mut pb::InternedData,
     ) {

@@ -1,7 +1,7 @@
 //! speedscope's own format (<https://www.speedscope.app/file-format-schema.json>): one sampled profile for each vCPU
 //! or thread, its samples in order of time, weighted with 1 or with the time waited.
 
-use crate::export::{Moment, Request};
+use crate::export::{Request, ThreadSample};
 use crate::profile::Profile;
 use crate::profile::labels::LabelId;
 use crate::recording::last_part;
@@ -55,7 +55,7 @@ pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Pr
 
 fn write_samples(
     profile: &Profile,
-    samples: &[Moment],
+    samples: &[ThreadSample],
     numbers: &[String],
     out: &mut dyn Write,
 ) -> io::Result<()> {

@@ -17,6 +17,23 @@ pub struct Timeline {
     pub start_realtime_ns: Option<i64>,
 }
 
+/// Why recordings have no time axis in common.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TimelineError {
+    /// This one does not overlap any other.
+    #[error("{0} was not made at the time of any other: export it alone")]
+    Apart(String),
+    /// This one has no times.
+    #[error("{0} has an order and no times: export it alone")]
+    Untimed(String),
+    /// The clock of this one is unknown, or is not that of the others.
+    #[error(
+        "{0} doesn't say which clock its times are of, or has no clock in common with the others: import it with \
+         --clock, or export it alone"
+    )]
+    NoCommonClock(String),
+}
+
 /// A thread, with the number of the recording that knows most about it.
 pub(crate) type Who = (usize, Task);
 
@@ -34,7 +51,7 @@ impl Timeline {
     ///
     /// # Errors
     /// Why they have no common clock, or that they were made at different times.
-    pub fn of(recordings: &[&Recording]) -> Result<Timeline, String> {
+    pub fn of(recordings: &[&Recording]) -> Result<Timeline, TimelineError> {
         if recordings.len() < 2 {
             return Ok(Timeline::apart(recordings));
         }
@@ -50,10 +67,7 @@ impl Timeline {
                 .enumerate()
                 .filter(|(other, _)| *other != number);
             if !others.any(|(_, other)| other.0 <= *end && *start <= other.1) {
-                return Err(format!(
-                    "{} was not made at the time of any other: export it alone",
-                    name(recordings[number])
-                ));
+                return Err(TimelineError::Apart(name(recordings[number])));
             }
         }
         let first = starts.at_ns.iter().min().copied().unwrap_or(0);
@@ -71,12 +85,9 @@ struct Starts {
     are_realtime: bool,
 }
 
-fn starts(recordings: &[&Recording]) -> Result<Starts, String> {
+fn starts(recordings: &[&Recording]) -> Result<Starts, TimelineError> {
     if let Some(one) = recordings.iter().find(|one| !one.is_timed()) {
-        return Err(format!(
-            "{} has an order and no times: export it alone",
-            name(one)
-        ));
+        return Err(TimelineError::Untimed(name(one)));
     }
     let monotonic = |one: &Recording| i128::from(one.start_ns());
     // The difference between the time of day and the monotonic clock of the machine that recorded.
@@ -104,10 +115,7 @@ fn starts(recordings: &[&Recording]) -> Result<Starts, String> {
     }
     let unknown = recordings.iter().find(|one| realtime(one).is_none());
     let which = unknown.map_or(String::new(), |one| name(one));
-    Err(format!(
-        "{which} doesn't say which clock its times are of, or has no clock in common with the others: import it with \
-         --clock, or export it alone"
-    ))
+    Err(TimelineError::NoCommonClock(which))
 }
 
 fn name(recording: &Recording) -> String {

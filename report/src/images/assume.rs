@@ -8,15 +8,38 @@ use crate::images::symbols::SymbolTable;
 use crate::recording::spaces::{Module, Region};
 use crate::recording::{LIVES_MAX, Recording};
 use std::collections::{BTreeSet, HashSet};
+use std::fmt::Display;
 use uprof::cold::{AddressSpace, Code, Contents, MappedFile, Mapping, TargetKind};
 use uprof::cpu::is_kernel_address;
-use uprof::placement::{self, Located, NotLocated};
+use uprof::placement::{self, Agreement, Located, NotLocated};
 
 /// Symbols that give the bias: at fixed places in kernels and unikernels.
 const LANDMARKS: [&str; 5] = ["_text", "_stext", "_start", "start_kernel", "main"];
 
 /// Most places of one image to search for: one for each life in which it moved.
 const SEARCHES_MAX: usize = 16;
+
+/// Why an image is at no address of a guest.
+#[derive(Debug, thiserror::Error)]
+enum NotPlaced {
+    #[error("it is for {image}, the guest is {guest}")]
+    OtherArch {
+        image: &'static str,
+        guest: &'static str,
+    },
+    #[error(
+        "its code is not what the guest ran there: it differs at {} of {} pieces",
+        .0.other, .0.compared()
+    )]
+    OtherCode(Agreement),
+    #[error("it would lie over {path}, which is at {start:#x}")]
+    Overlap { path: String, start: u64 },
+    #[error(transparent)]
+    NotLocated(#[from] NotLocated),
+}
+
+/// The bias of an image, and a sentence on how it was found if that is worth one.
+type FoundPlace = (u64, Option<String>);
 
 impl Recording {
     /// Adds mappings of the images in `library` that were given by hand, if this is a guest's recording and doesn't
@@ -125,7 +148,7 @@ impl Recording {
             };
             is_there = true;
             if let Err(why) = self.assume(image, bias, space) {
-                said.insert(refused(image, &why));
+                said.insert(refused(image, why));
             }
         }
         if !is_there && !spaces.iter().any(|space| self.has_place_of(image, *space)) {
@@ -142,7 +165,7 @@ impl Recording {
         library: &Library,
         life: u32,
         found: &[u64],
-    ) -> Result<Option<(u64, Option<String>)>, String> {
+    ) -> Result<Option<FoundPlace>, NotPlaced> {
         let code = self.code_of(life);
         let there = found.iter().find(|&&bias| {
             let agreement = placement::agreement(&*given.image, bias, &code);
@@ -164,21 +187,18 @@ impl Recording {
         library: &Library,
         life: u32,
         code: &[Code],
-    ) -> Result<Option<(u64, Option<String>)>, String> {
+    ) -> Result<Option<FoundPlace>, NotPlaced> {
         let image = &*given.image;
         let arch = self.metadata().target.arch;
         if image.arch() != arch && self.metadata().target.kind != TargetKind::Imported {
-            return Err(format!(
-                "it is for {}, the guest is {}",
-                image.arch().name(),
-                arch.name()
-            ));
+            return Err(NotPlaced::OtherArch {
+                image: image.arch().name(),
+                guest: arch.name(),
+            });
         }
         if let Some(address) = given.address {
             let bias = image.segments().bias_of_load_address(address).unwrap_or(0);
-            if let Some(why) = objection_at(image, bias, code) {
-                return Err(why);
-            }
+            check_code(image, bias, code)?;
             let unseen = placement::agreement(image, bias, code).compared() == 0;
             let name = image.name();
             return Ok(Some((
@@ -210,10 +230,10 @@ impl Recording {
             ))),
             // Only padding was recorded.
             Err(NotLocated::Foreign { pieces: 0 }) => Ok(landmark().unwrap_or_else(linked)),
-            Err(why) => match landmark() {
+            Err(error) => match landmark() {
                 Some(place) => Ok(place),
                 None if self.has_place_of(image, life) => Ok(None),
-                None => Err(why.to_string()),
+                None => Err(error.into()),
             },
         }
     }
@@ -246,11 +266,12 @@ impl Recording {
         let bias = image
             .segments()
             .bias_of_mapping(region.start, region.file_offset)?;
-        objection_at(image, bias, &self.code_of(*life))
+        let contradiction = check_code(image, bias, &self.code_of(*life)).err()?;
+        Some(contradiction.to_string())
     }
 
     /// Adds the mappings of an image with `bias` to a space: a life, or a process's.
-    fn assume(&mut self, image: &Image, bias: u64, own: u32) -> Result<(), String> {
+    fn assume(&mut self, image: &Image, bias: u64, own: u32) -> Result<(), NotPlaced> {
         let file = mapping(image);
         let module = Module::of(&file);
         let code = image.segments().iter().filter(|segment| segment.executable);
@@ -279,10 +300,10 @@ impl Recording {
                     // The recording has it already.
                     return Ok(());
                 }
-                return Err(format!(
-                    "it would lie over {}, which is at {:#x}",
-                    there.path, region.start
-                ));
+                return Err(NotPlaced::Overlap {
+                    path: there.path.clone(),
+                    start: region.start,
+                });
             }
         }
         for mapping in mappings {
@@ -292,15 +313,14 @@ impl Recording {
     }
 }
 
-fn objection_at(image: &Image, bias: u64, code: &[Code]) -> Option<String> {
+/// Checks that the code of `image`, loaded with `bias`, is what the guest ran.
+fn check_code(image: &Image, bias: u64, code: &[Code]) -> Result<(), NotPlaced> {
     let agreement = placement::agreement(image, bias, code);
-    placement::contradicts(image, agreement).then(|| {
-        format!(
-            "its code is not what the guest ran there: it differs at {} of {} pieces",
-            agreement.other,
-            agreement.compared()
-        )
-    })
+    if placement::contradicts(image, agreement) {
+        Err(NotPlaced::OtherCode(agreement))
+    } else {
+        Ok(())
+    }
 }
 
 /// Whether an image is in the kernel's half of the address space.
@@ -309,7 +329,7 @@ fn is_in_upper_half(image: &Image) -> bool {
     page.is_some_and(is_kernel_address)
 }
 
-fn refused(image: &Image, why: &str) -> String {
+fn refused(image: &Image, why: impl Display) -> String {
     format!("{} is not used: {why}", image.name())
 }
 

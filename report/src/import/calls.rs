@@ -2,7 +2,7 @@
 //! tasks stay in memory, within limits.
 
 use crate::import::trace::{NameId, Span, SpanSink, TaskId, TaskLabel};
-use crate::import::{ImportError, Imported, InputTrouble, TraceClock};
+use crate::import::{ImportError, ImportSummary, InputTrouble, TraceClock};
 use crate::recording::{CLOCK, MONOTONIC, SPANS_UNTIMED};
 use std::collections::HashMap;
 use std::io::{self, BufRead, Write};
@@ -33,7 +33,7 @@ pub(super) struct CallImporter<'a> {
     task_ids: HashMap<Task, TaskId>,
     end_ns: u64,
     untimed: u64,
-    imported: Imported,
+    imported: ImportSummary,
 }
 
 impl<'a> CallImporter<'a> {
@@ -60,7 +60,7 @@ impl<'a> CallImporter<'a> {
             task_ids: HashMap::new(),
             end_ns: 0,
             untimed: 0,
-            imported: Imported::default(),
+            imported: ImportSummary::default(),
         }
     }
 
@@ -89,7 +89,7 @@ impl<'a> CallImporter<'a> {
     ///
     /// # Errors
     /// The errors of the output.
-    pub(super) fn finish(mut self, lines: u64) -> Result<Imported, ImportError> {
+    pub(super) fn finish(mut self, lines: u64) -> Result<ImportSummary, ImportError> {
         self.imported.lines = lines;
         let Some(mut writer) = self.writer.take() else {
             return Ok(self.imported);

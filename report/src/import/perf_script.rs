@@ -12,7 +12,7 @@ const HEADING: &str =
     r"^\s*(\S.*?)\s+(\d+)(?:/(\d+))?\s+(?:\[\d+\]\s+)?(?:\S+\s+)?(\d+)\.(\d{6,9}):";
 
 /// The stack whose frames are being read.
-struct Open {
+struct OpenSample {
     vcpu: u32,
     time_ns: u64,
     /// Image, name and address of each frame.
@@ -25,7 +25,7 @@ pub(super) fn read(
 ) -> Result<(), ImportError> {
     let heading = Regex::new(HEADING).map_err(std::io::Error::other)?;
     let mut line = String::new();
-    let mut open: Option<Open> = None;
+    let mut open: Option<OpenSample> = None;
     let mut names: BTreeMap<u32, String> = BTreeMap::new();
     while importer.next_line(input, &mut line)? {
         if line.trim().is_empty() {
@@ -47,7 +47,7 @@ pub(super) fn read(
                 names.insert(vcpu, name.to_owned());
                 importer.name_task(vcpu, time_ns, name)?;
             }
-            open = Some(Open {
+            open = Some(OpenSample {
                 vcpu,
                 time_ns,
                 frames: Vec::new(),
@@ -79,7 +79,7 @@ fn frame(line: &str) -> Option<(String, String, u64)> {
     ))
 }
 
-fn close(open: Option<Open>, importer: &mut Importer<'_>) -> Result<(), ImportError> {
+fn close(open: Option<OpenSample>, importer: &mut Importer<'_>) -> Result<(), ImportError> {
     let Some(open) = open else {
         return Ok(());
     };

@@ -79,14 +79,14 @@ pub(crate) mod collected {
 
     /// Everything that was received, one line each: `name task cpu start length depth complete kind result`.
     #[derive(Debug, Default)]
-    pub(crate) struct Collected {
+    pub(crate) struct SpanCollector {
         pub names: Vec<Vec<u8>>,
         pub tasks: Vec<(u32, u32, Vec<u8>)>,
         pub spans: Vec<Span>,
         pub troubles: Vec<(u64, String)>,
     }
 
-    impl SpanSink for Collected {
+    impl SpanSink for SpanCollector {
         fn name(&mut self, name: &[u8]) -> NameId {
             let at = self.names.iter().position(|known| known == name);
             NameId(at.unwrap_or_else(|| {
@@ -116,7 +116,7 @@ pub(crate) mod collected {
         }
     }
 
-    impl Collected {
+    impl SpanCollector {
         /// The spans, one line each: `task name depth length`. `?` is an unknown length, and `cut` follows an
         /// incomplete span.
         pub(crate) fn lines(&self) -> Vec<String> {

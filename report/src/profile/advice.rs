@@ -2,13 +2,12 @@
 //! poor, with the remedy. Reports and the end of a recording give the same advice.
 
 use crate::profile::Profile;
-use crate::recording::account::share;
+use crate::recording::warnings::Warning;
 use crate::text::printable;
 use std::collections::BTreeMap;
+use uprof::words::share;
 use uprof::{State, Stop};
 
-/// Most stack bytes of a process that perf events can copy.
-const KERNEL_STACK_BYTES: u32 = 65_528;
 /// The fewest samples that advice is based on.
 const LEAST: u64 = 20;
 
@@ -98,110 +97,61 @@ impl Counts {
 /// Advice, the most important first.
 pub(crate) fn advice(counts: &Counts) -> Vec<String> {
     let stacks = short(counts).or_else(|| window(counts));
-    [idle(counts), unnamed(counts), stacks]
-        .into_iter()
-        .flatten()
-        .collect()
+    let all = [idle(counts), unnamed(counts), stacks].into_iter();
+    all.flatten().map(|warning| warning.to_string()).collect()
 }
 
-/// Whether `part` is more than `percent` of `whole`, provided that this has enough samples.
-fn exceeds(part: u64, whole: u64, percent: u64) -> bool {
-    whole >= LEAST && u128::from(part) * 100 > u128::from(whole) * u128::from(percent)
+/// The share of `part` in `whole` if that is more than `percent`, and `whole` has enough samples.
+fn share_above(percent: u64, part: u64, whole: u64) -> Option<String> {
+    let exceeds = u128::from(part) * 100 > u128::from(whole) * u128::from(percent);
+    (whole >= LEAST && exceeds).then(|| share(part, whole))
 }
 
-fn idle(counts: &Counts) -> Option<String> {
+fn idle(counts: &Counts) -> Option<Warning> {
     let all = counts.counted.saturating_add(counts.waiting);
-    if exceeds(counts.paused, all, 50) {
-        let share = share(counts.paused, all);
-        return Some(format!(
-            "someone else had the guest paused in {share} of the samples, and what is shown is the rest: record while \
-             it runs (`xl unpause` lets a Xen domain run)"
-        ));
+    if let Some(share) = share_above(50, counts.paused, all) {
+        return Some(Warning::PausedByOthers(share));
     }
-    if exceeds(counts.waiting, all, 90) {
-        let share = share(counts.waiting, all);
-        return Some(format!(
-            "nothing ran in {share} of the samples, and what is shown is the rest: record under load, or for longer"
-        ));
+    if let Some(share) = share_above(90, counts.waiting, all) {
+        return Some(Warning::Idle(share));
     }
     let (name, own) = counts.most.as_ref()?;
-    exceeds(*own, counts.counted, 90).then(|| {
-        let share = share(*own, counts.counted);
-        format!(
-            "{share} of the samples are in {name} alone: if the guest polls there, waiting for work, --ignore leaves \
-             it out, and under load a recording shows more"
-        )
-    })
+    let share = share_above(90, *own, counts.counted)?;
+    let name = name.clone();
+    Some(Warning::OneFunction { share, name })
 }
 
-fn unnamed(counts: &Counts) -> Option<String> {
-    let is_new = !counts.explains_unnamed && exceeds(counts.unnamed, counts.counted, 50);
-    is_new.then(|| {
-        let share = share(counts.unnamed, counts.counted);
-        // What has no file has no package: JIT code, a kernel, code of no image.
-        let is_file = |image: &str| !image.is_empty() && !image.starts_with('[');
-        let most = counts.unnamed_in.iter().max_by_key(|(_, count)| **count);
-        let most = most.filter(|(image, count)| is_file(image) && **count * 2 > counts.unnamed);
-        let (within, package) = most.map_or((String::new(), ""), |(image, _)| {
-            let package = "install the debug package of that file (PACKAGE-dbgsym or -dbg on Debian, \
-                           PACKAGE-debuginfo on Fedora), or ";
-            (format!(", most of it in {}", printable(image)), package)
-        });
-        format!(
-            "no name is known for the code of {share} of the samples{within}: {package}give its image, or the debug \
-             file split off it, with --elf FILE, or a list of functions with --symbols FILE"
-        )
-    })
+fn unnamed(counts: &Counts) -> Option<Warning> {
+    let share = share_above(50, counts.unnamed, counts.counted)?;
+    // What has no file has no package: JIT code, a kernel, code of no image.
+    let is_file = |image: &str| !image.is_empty() && !image.starts_with('[');
+    let most = counts.unnamed_in.iter().max_by_key(|(_, count)| **count);
+    let most = most.filter(|(image, count)| is_file(image) && **count * 2 > counts.unnamed);
+    let file = most.map(|(image, _)| printable(image).into_owned());
+    (!counts.explains_unnamed).then_some(Warning::Unnamed { share, file })
 }
 
 /// Advice if most stacks have one or two frames, or are incomplete.
-fn short(counts: &Counts) -> Option<String> {
-    if exceeds(counts.moved, counts.counted, 50) {
-        let share = share(counts.moved, counts.counted);
-        return Some(format!(
-            "most stacks ({share}) changed while they were read, and say little: record without --no-pause"
-        ));
+fn short(counts: &Counts) -> Option<Warning> {
+    if let Some(share) = share_above(50, counts.moved, counts.counted) {
+        return Some(Warning::MovedStacks(share));
     }
     // Stacks that end with the recorded bytes have advice of their own.
     let others = counts.cut.saturating_sub(counts.window_ends);
-    let (part, how) = if exceeds(counts.shallow, counts.counted, 50) {
-        (counts.shallow, "after one or two frames")
-    } else if exceeds(others, counts.counted, 50) {
-        (others, "before they are whole")
-    } else {
-        return None;
-    };
-    let share = share(part, counts.counted);
-    let remedy = if has_stacks(counts.stack_bytes) {
-        "there is no call frame information for this code here; give its image with --elf"
-    } else {
-        "the guest seems to lack frame pointers; record again with --stack, which keeps raw stack bytes \
-             for unwinding, or build it with -fno-omit-frame-pointer"
-    };
-    Some(format!("most stacks ({share}) end {how}: {remedy}"))
+    let shallow = share_above(50, counts.shallow, counts.counted);
+    Some(Warning::ShortStacks {
+        is_shallow: shallow.is_some(),
+        share: shallow.or_else(|| share_above(50, others, counts.counted))?,
+        has_stack_bytes: has_stacks(counts.stack_bytes),
+    })
 }
 
 /// Advice if more than 1 % of stacks end where the recorded bytes end.
-fn window(counts: &Counts) -> Option<String> {
-    let remedy = match counts.stack_bytes {
-        bytes if !has_stacks(bytes) => {
-            "record again with --stack, which keeps more of them".to_owned()
-        }
-        bytes if bytes < KERNEL_STACK_BYTES => {
-            format!(
-                "record again with --stack={}K",
-                KERNEL_STACK_BYTES.div_ceil(1024)
-            )
-        }
-        bytes => format!(
-            "{} KiB of a stack were recorded, and of a process the kernel gives no more than 64; code built with \
-             -fno-omit-frame-pointer needs none",
-            bytes / 1024
-        ),
-    };
-    let share = share(counts.window_ends, counts.counted);
-    exceeds(counts.window_ends, counts.counted, 1)
-        .then(|| format!("{share} of the stacks end where the recorded stack bytes do: {remedy}"))
+fn window(counts: &Counts) -> Option<Warning> {
+    Some(Warning::StackBytesEnd {
+        share: share_above(1, counts.window_ends, counts.counted)?,
+        stack_bytes: Some(counts.stack_bytes).filter(|bytes| has_stacks(*bytes)),
+    })
 }
 
 /// Whether the requested stack bytes are enough to unwind whole stacks, not only to find the callers of

@@ -3,9 +3,9 @@
 
 use crate::profile::Profile;
 use crate::profile::labels::LabelId;
-use crate::recording::account::share;
 use crate::text::screen::{Notes, Screen};
 use std::collections::HashMap;
+use uprof::words::share;
 
 /// Options of the table.
 #[derive(Debug, Clone, Copy)]

@@ -10,7 +10,7 @@ const ROUND_MAX: usize = 8;
 
 /// A tree without recursion.
 #[derive(Debug)]
-pub(crate) struct Folded {
+pub(crate) struct FoldedTree {
     /// The tree of the same samples.
     pub tree: StackTree,
     /// For each node of the old tree, its new number.
@@ -43,9 +43,9 @@ pub(crate) fn shown(tree: &StackTree, reverse: bool, fold: bool) -> Cow<'_, Stac
 }
 
 /// Collapses recursion in `tree`.
-pub(crate) fn folded(tree: &StackTree) -> Folded {
+pub(crate) fn folded(tree: &StackTree) -> FoldedTree {
     let count = tree.nodes().len();
-    let mut folded = Folded {
+    let mut folded = FoldedTree {
         tree: StackTree::default(),
         places: vec![ROOT; count],
         rounds: Vec::new(),

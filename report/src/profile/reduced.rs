@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 /// Stacks with fewer labels, in the order of the profile.
 #[derive(Debug)]
-pub struct Reduced {
+pub struct ReducedProfile {
     /// The reduced labels.
     pub(crate) labels: Labels,
     /// Their stacks, without counts.
@@ -24,9 +24,9 @@ pub struct Reduced {
     node_of: Vec<NodeId>,
 }
 
-impl Default for Reduced {
+impl Default for ReducedProfile {
     fn default() -> Self {
-        Reduced {
+        ReducedProfile {
             labels: Labels::new(),
             tree: StackTree::default(),
             found: FoundBy::default(),
@@ -37,7 +37,7 @@ impl Default for Reduced {
     }
 }
 
-impl Reduced {
+impl ReducedProfile {
     /// Adds the stacks that the profile has gathered since the last call. `told` reduces a label, whose texts
     /// are the profile's.
     pub(crate) fn extend(&mut self, profile: &Profile, told: impl Fn(LabelId) -> Label) {
@@ -143,7 +143,7 @@ mod tests {
         };
         let (main, one, other) = (label("main", 1), label("leaf", 2), label("leaf", 3));
         let outer = profile.tree.child(ROOT, main);
-        let mut reduced = Reduced::default();
+        let mut reduced = ReducedProfile::default();
         let first = profile.tree.child(outer, one);
         profile.tree.add(first, 3);
         profile.found.add(first, uprof::Found::Cfi);

@@ -3,10 +3,12 @@
 
 use crate::recording::Recording;
 use crate::recording::processes;
-use crate::recording::unit::{Unit, Weight, duration};
+use crate::recording::unit::{Unit, Weight};
+use crate::recording::warnings::{Part, Warning};
 use std::collections::BTreeMap;
 use uprof::cold::{Loss, LossReason, SLOWED_CALLS, SLOWED_CALLS_WHY, TargetKind};
-use uprof::due::{LATE_NS, are_many_late, is_loss};
+use uprof::due::{are_many_late, is_loss};
+use uprof::words::{duration, share};
 use uprof::{Due, State, Stop};
 
 /// Numbers of samples, or their times, and of what is missing. What counts is in the account's unit; what is
@@ -33,7 +35,7 @@ pub struct Account {
     pub unfocused: u64,
     /// Number of counted samples with a truncated stack, by reason.
     pub cut: BTreeMap<Stop, u64>,
-    /// Number of counted samples that were taken more than [`LATE_NS`] after their deadline.
+    /// Number of counted samples that were taken more than [`uprof::due::LATE_NS`] after their deadline.
     pub late: u64,
     /// Number of counted samples without any frame.
     pub empty: u64,
@@ -305,101 +307,63 @@ impl Account {
             };
             lines.push(format!("not counted: {filtered} left out by filters"));
         }
-        let cut: u64 = self.cut.values().sum();
-        if cut > 0 {
-            let parts = self
-                .cut
-                .iter()
-                .map(|(stop, n)| format!("{} {}", self.unit.amount(*n), stop.describe()));
-            let parts: Vec<String> = parts.collect();
-            let (share, cut) = (share(cut, self.counted), self.unit.amount(cut));
-            let parts = parts.join(", ");
-            lines.push(format!("stacks cut short: {cut} ({share}): {parts}"));
-        }
-        if self.lacking > 0 {
-            let share = share(self.lacking, self.counted);
-            lines.push(format!(
-                "the caller of the innermost function may be missing: {} ({share}): no call frame \
-                 information for it, or too few stack bytes",
-                self.unit.amount(self.lacking)
-            ));
-        }
-        if self.pooled > 0 {
-            lines.push(format!(
-                "short waits that were too many to have stacks of their own: up to {} ({}) may be other functions' of \
-                 the same thread",
-                self.unit.amount(self.pooled),
-                share(self.pooled, self.counted)
-            ));
-        }
-        if self.exits_without_callers_ns > 0 {
-            lines.push(format!(
-                "exits without callers: {} ({}) are above their function alone, as no sample is in it",
-                self.unit.amount(self.exits_without_callers_ns),
-                share(self.exits_without_callers_ns, self.counted)
-            ));
-        }
-        if are_many_late(self.late, self.counted) {
-            lines.push(format!(
-                "taken late, {} or more after their deadline: {} ({}): they may show what the guest did next",
-                duration(LATE_NS),
-                self.unit.amount(self.late),
-                share(self.late, self.counted)
-            ));
-        }
-        if self.forced > 0 {
-            let line = format!(
-                "images used by --force in spite of another build-id: {}",
-                self.forced
-            );
-            lines.push(line + "; names may be wrong");
-        }
-        if self.empty > 0 {
-            let empty = self.unit.amount(self.empty);
-            lines.push(format!("{} without any frame: {empty}", self.unit.what()));
-        }
-        for (reason, count) in self.lost.iter().filter(|(_, count)| **count > 0) {
-            lines.push(format!("lost: {count} {}", reason.describe()));
-        }
-        if self.counted_ns > 0 {
-            let (sampled, counted) = (duration(self.sampled_ns), duration(self.counted_ns));
-            let share = share(self.sampled_ns, self.counted_ns);
-            let counter = self.counter.unwrap_or("the kernel");
-            lines.push(format!(
-                "undersampled: the samples stand for {sampled} of the {counted} of processor time that \
-                 {counter} counted ({share}); what runs briefly is missing most"
-            ));
-        }
-        if self.damages > 0 {
-            let line = format!("damaged: {} places in the file", self.damages);
-            lines.push(format!("{line}, at least {} samples gone", self.damaged));
-        }
-        if self.undecoded > 0 {
-            let what = match self.unit {
-                Unit::Calls => "calls at least",
-                _ => "samples",
-            };
-            lines.push(format!("undecodable: {} {what}", self.undecoded));
-        }
-        if let Some(why) = self.slowed_calls.filter(|_| self.unit == Unit::Calls) {
-            lines.push(format!(
-                "the times of calls are not those of the guest alone, and shares may be wrong: {why}"
-            ));
-        }
-        if self.resets > 0 {
-            lines.push(format!(
-                "the guest was reset while it was recorded, {}: `uniprof info` says when, --from and --to select a \
-                 boot",
-                match self.resets {
-                    1 => "once".to_owned(),
-                    count => format!("{count} times"),
-                }
-            ));
-        }
-        if self.unfinished > 0 {
-            lines.push("the recording has no end: its last second may be missing".to_owned());
-        }
+        lines.extend(self.warnings().iter().map(ToString::to_string));
         lines
+    }
+
+    /// What is missing, late or truncated.
+    fn warnings(&self) -> Vec<Warning> {
+        let part = |amount| Part {
+            amount,
+            whole: self.counted,
+            unit: self.unit,
+        };
+        let mut warnings = Vec::new();
+        let mut warn_if = |condition: bool, warning: Warning| {
+            warnings.extend(condition.then_some(warning));
+        };
+        let cut = self.cut.values().sum();
+        let reasons = self.cut.iter().map(|(stop, count)| (*stop, *count));
+        warn_if(cut > 0, Warning::CutStacks(part(cut), reasons.collect()));
+        warn_if(self.lacking > 0, Warning::MissingCaller(part(self.lacking)));
+        warn_if(self.pooled > 0, Warning::PooledWaits(part(self.pooled)));
+        warn_if(
+            self.exits_without_callers_ns > 0,
+            Warning::ExitsWithoutCallers(part(self.exits_without_callers_ns)),
+        );
+        let are_late = are_many_late(self.late, self.counted);
+        warn_if(are_late, Warning::Late(part(self.late)));
+        warn_if(self.forced > 0, Warning::ForcedImages(self.forced));
+        let no_frames = Warning::NoFrames {
+            amount: self.empty,
+            unit: self.unit,
+        };
+        warn_if(self.empty > 0, no_frames);
+        for (reason, count) in &self.lost {
+            warn_if(*count > 0, Warning::Lost(*reason, *count));
+        }
+        let undersampled = Warning::Undersampled {
+            sampled_ns: self.sampled_ns,
+            counted_ns: self.counted_ns,
+            counter: self.counter.unwrap_or("the kernel"),
+        };
+        warn_if(self.counted_ns > 0, undersampled);
+        let damaged = Warning::Damaged {
+            places: self.damages,
+            samples: self.damaged,
+        };
+        warn_if(self.damages > 0, damaged);
+        let undecodable = Warning::Undecodable {
+            count: self.undecoded,
+            unit: self.unit,
+        };
+        warn_if(self.undecoded > 0, undecodable);
+        if let Some(why) = self.slowed_calls {
+            warn_if(self.unit == Unit::Calls, Warning::SlowedCalls(why));
+        }
+        warn_if(self.resets > 0, Warning::Resets(self.resets));
+        warn_if(self.unfinished > 0, Warning::NoEnd);
+        warnings
     }
 
     /// Whether the samples left out in this state are those of idle vCPUs.
@@ -502,14 +466,6 @@ fn add_map<K: Ord + Copy>(sums: &mut BTreeMap<K, u64>, other: &BTreeMap<K, u64>)
     for (key, count) in other {
         let sum = sums.entry(*key).or_default();
         *sum = sum.saturating_add(*count);
-    }
-}
-
-/// `part` of `whole` as a percentage with one decimal.
-pub(crate) fn share(part: u64, whole: u64) -> String {
-    match whole {
-        0 => "-".to_owned(),
-        _ => format!("{:.1}%", part as f64 * 100.0 / whole as f64),
     }
 }
 

@@ -3,7 +3,7 @@
 //! is enough to keep one stack for each task. The self time of a call is known once all its callees have been
 //! visited.
 
-use crate::recording::{Recording, SpanBlockPlace};
+use crate::recording::{BlockError, Recording, SpanBlockPlace};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use uprof::{SpanBlock, SpanRow, Task};
@@ -14,13 +14,13 @@ const BATCH: usize = 8;
 /// A visitor of calls.
 pub(crate) trait Visit {
     /// What the visitor keeps of a call while its callees are visited.
-    type Kept;
+    type Context;
 
     /// Enters a call, after its caller.
-    fn enter(&mut self, call: &Call<'_>, caller: Option<&Self::Kept>) -> Self::Kept;
+    fn enter(&mut self, call: &Call<'_>, caller: Option<&Self::Context>) -> Self::Context;
 
     /// Leaves the same call, after all its callees. `own_ns` is its self time, if that is known.
-    fn leave(&mut self, kept: Self::Kept, own_ns: Option<u64>);
+    fn leave(&mut self, context: Self::Context, own_ns: Option<u64>);
 }
 
 /// A call and its position in the recording.
@@ -36,18 +36,18 @@ pub(crate) struct Call<'b> {
     pub number: u64,
 }
 
-struct Open<K> {
+struct OpenCall<K> {
     depth: u16,
     length_ns: Option<u64>,
     /// Total time of its callees so far (nanoseconds).
     calls_ns: u64,
-    kept: K,
+    context: K,
 }
 
 /// Visits all calls of `recording`. Returns how many calls at least can't be read, and why.
 pub(crate) fn walk<V: Visit>(recording: &Recording, visit: &mut V) -> (u64, Vec<String>) {
     let (mut lost, mut faults) = (0, Vec::new());
-    let mut open: BTreeMap<Task, Vec<Open<V::Kept>>> = BTreeMap::new();
+    let mut open: BTreeMap<Task, Vec<OpenCall<V::Context>>> = BTreeMap::new();
     let mut after: Option<u64> = None;
     for batch in recording.span_blocks().rchunks(BATCH) {
         let read: Vec<_> = batch
@@ -55,10 +55,10 @@ pub(crate) fn walk<V: Visit>(recording: &Recording, visit: &mut V) -> (u64, Vec<
             .map(|place| read(recording, place))
             .collect();
         for (place, read) in batch.iter().zip(read).rev() {
-            let (block, rows, fault) = match read {
+            let BlockRows { block, rows, fault } = match read {
                 Ok(read) => read,
                 Err(fault) => {
-                    faults.push(fault);
+                    faults.push(fault.to_string());
                     lost += 1;
                     continue;
                 }
@@ -85,12 +85,12 @@ pub(crate) fn walk<V: Visit>(recording: &Recording, visit: &mut V) -> (u64, Vec<
                     block_offset: place.offset,
                     number: before.saturating_add(index as u64 + 1),
                 };
-                let kept = visit.enter(&call, stack.last().map(|caller| &caller.kept));
-                stack.push(Open {
+                let context = visit.enter(&call, stack.last().map(|caller| &caller.context));
+                stack.push(OpenCall {
                     depth: row.depth,
                     length_ns: row.length_ns,
                     calls_ns: 0,
-                    kept,
+                    context,
                 });
             }
         }
@@ -103,25 +103,30 @@ pub(crate) fn walk<V: Visit>(recording: &Recording, visit: &mut V) -> (u64, Vec<
     (lost, faults)
 }
 
-fn close<V: Visit>(done: Open<V::Kept>, visit: &mut V) {
+fn close<V: Visit>(done: OpenCall<V::Context>, visit: &mut V) {
     let own_ns = done
         .length_ns
         .map(|length_ns| length_ns.saturating_sub(done.calls_ns));
-    visit.leave(done.kept, own_ns);
+    visit.leave(done.context, own_ns);
 }
 
-type Read = (SpanBlock, Vec<SpanRow>, Option<String>);
+/// A block and its rows, up to the first that can't be decoded.
+struct BlockRows {
+    block: SpanBlock,
+    rows: Vec<SpanRow>,
+    fault: Option<String>,
+}
 
-fn read(recording: &Recording, place: &SpanBlockPlace) -> Result<Read, String> {
+fn read(recording: &Recording, place: &SpanBlockPlace) -> Result<BlockRows, BlockError> {
     let block = recording.spans(place)?;
-    let mut all = Vec::with_capacity(block.len());
-    let mut rows = block.rows();
+    let mut rows = Vec::with_capacity(block.len());
+    let mut next = block.rows();
     let fault = loop {
-        match rows.next_row() {
-            Ok(Some(row)) => all.push(row),
+        match next.next_row() {
+            Ok(Some(row)) => rows.push(row),
             Ok(None) => break None,
             Err(fault) => break Some(format!("the block at byte {}: {fault}", place.offset)),
         }
     };
-    Ok((block, all, fault))
+    Ok(BlockRows { block, rows, fault })
 }

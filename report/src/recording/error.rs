@@ -1,4 +1,4 @@
-//! Why a recording can't be opened.
+//! Why a recording can't be opened, or one of its blocks can't be read.
 
 /// Why a recording can't be opened.
 #[derive(Debug, thiserror::Error)]
@@ -43,4 +43,30 @@ pub enum RecordingError {
         /// The error of the system.
         source: std::io::Error,
     },
+}
+
+/// Why the samples or spans of a block can't be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BlockError {
+    /// The file can't be read.
+    #[error("cannot read {name}: {source}")]
+    Read {
+        /// Name of the recording.
+        name: String,
+        /// The error of the system.
+        source: std::io::Error,
+    },
+    /// The file is no longer what it was when it was opened.
+    #[error("the block at byte {offset} has changed")]
+    Changed {
+        /// Offset of the block in the file.
+        offset: u64,
+    },
+    /// Its payload is damaged.
+    #[error(transparent)]
+    Decode(#[from] uprof::DecodeError),
+    /// One of its rows is damaged.
+    #[error(transparent)]
+    Row(#[from] uprof::Fault),
 }

@@ -23,13 +23,13 @@ pub struct SpanCounts {
 }
 
 /// What a block states: the number of spans in the blocks before it, and its own counts.
-type Counted = (Option<u64>, SpanCounts);
+type BlockCounts = (Option<u64>, SpanCounts);
 
 impl SpanCounts {
     /// Counts the spans of `recording`.
     pub(crate) fn of(recording: &Recording) -> SpanCounts {
         let places = recording.span_blocks();
-        let all: Vec<Counted> = places
+        let all: Vec<BlockCounts> = places
             .par_iter()
             .map(|place| count(recording, place))
             .collect();
@@ -54,12 +54,12 @@ impl SpanCounts {
     }
 }
 
-fn count(recording: &Recording, place: &SpanBlockPlace) -> Counted {
+fn count(recording: &Recording, place: &SpanBlockPlace) -> BlockCounts {
     let mut counts = SpanCounts::default();
     let block = match recording.spans(place) {
         Ok(block) => block,
         Err(fault) => {
-            counts.faults.push(fault);
+            counts.faults.push(fault.to_string());
             return (None, counts);
         }
     };

@@ -62,7 +62,7 @@ pub(crate) fn survey(
                 Ok(block) => survey_block(&block, states, place.offset),
                 Err(fault) => Survey {
                     undecoded: u64::from(place.samples),
-                    faults: vec![fault],
+                    faults: vec![fault.to_string()],
                     ..Survey::default()
                 },
             })

@@ -3,6 +3,7 @@
 //! units. Only this module turns a row into a weight, and a weight into text.
 
 use uprof::Row;
+use uprof::words::duration;
 
 /// The unit of a profile's weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Hash)]
@@ -133,17 +134,6 @@ impl Unit {
             Unit::OffCpu => "us",
             Unit::Calls | Unit::VcpuTime => "ns",
         }
-    }
-}
-
-/// A duration for people, with three digits.
-pub(crate) fn duration(time_ns: u64) -> String {
-    let time = time_ns as f64;
-    match time_ns {
-        0..1_000 => format!("{time_ns} ns"),
-        1_000..1_000_000 => format!("{:.1} us", time / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1} ms", time / 1e6),
-        _ => format!("{:.2} s", time / 1e9),
     }
 }
 

@@ -6,7 +6,7 @@ pub(super) mod assembly;
 pub(super) mod spots;
 
 use super::callers::matching;
-use super::{Needs, Output, Shown, View};
+use super::{Content, Needs, Output, View};
 use crate::images::library::Library;
 use crate::profile::Profile;
 use crate::recording::Recording;
@@ -25,21 +25,21 @@ pub(crate) const VIEW: View = View {
             part of it",
     output: Output::Function,
     needs: Needs::Instructions,
-    begin: |_| Box::new(write_shown),
+    begin: |_| Box::new(write_view),
 };
 
-fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
-    let recordings: Vec<&Recording> = shown.recordings.iter().collect();
+fn write_view(content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
+    let recordings: Vec<&Recording> = content.recordings.iter().collect();
     let empty = Library::default();
-    let library = shown.library.unwrap_or(&empty);
+    let library = content.library.unwrap_or(&empty);
     let what = Annotation {
-        function: shown.function,
-        assembly: shown.form.assembly,
-        sources: &shown.form.sources,
-        codes: &Codes::new(&recordings, library, !shown.form.mangled),
-        screen: shown.form.screen,
+        function: content.value.function(),
+        assembly: content.form.assembly,
+        sources: &content.form.sources,
+        codes: &Codes::new(&recordings, library, !content.form.mangled),
+        screen: content.form.screen,
     };
-    write(shown.profile, &what, out)
+    write(content.profile, &what, out)
 }
 
 /// Number of lines or instructions that are shown around those with samples.

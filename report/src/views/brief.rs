@@ -2,23 +2,23 @@
 //! paths with their lines, what the numbers are uncertain by, and which commands to run next. Its length is bounded.
 
 use super::caption;
-use super::{Needs, Output, Shown, View};
+use super::{Content, Needs, Output, View};
 use crate::profile::Profile;
 use crate::profile::functions::{TopOptions, shown as rows};
 use crate::profile::labels::{LabelId, TextId};
 use crate::profile::tree::NodeId;
-use crate::recording::account::share;
 use crate::text::printable;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use uprof::words::share;
 
 /// The view.
 pub(crate) const VIEW: View = View {
     name: "brief",
     about: "One page: the hottest functions and paths with their lines, what is uncertain, what to ask next",
-    output: Output::Text,
+    output: Output::Page,
     needs: Needs::Lines,
-    begin: |_| Box::new(write_shown),
+    begin: |_| Box::new(write_view),
 };
 
 /// Functions that are listed.
@@ -32,10 +32,12 @@ const DOUBTS: usize = 12;
 /// Columns of a name, and of a sentence.
 const NAME_COLUMNS: usize = 70;
 const LINE_COLUMNS: usize = 240;
+/// Columns of a doubt: room for the longest warning with its advice.
+const DOUBT_COLUMNS: usize = 480;
 
-fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
-    let profile = shown.profile;
-    let subjects: Vec<&str> = shown.recordings.iter().map(|one| one.subject()).collect();
+fn write_view(content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
+    let profile = content.profile;
+    let subjects: Vec<&str> = content.recordings.iter().map(|one| one.subject()).collect();
     let lines = profile.account.lines();
     let (counted, doubts) = lines
         .split_first()
@@ -45,28 +47,33 @@ fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
         "{}: {counted}",
         cut(&subjects.join(" + "), LINE_COLUMNS)
     )?;
-    let hottest = write_functions(shown, out)?;
-    write_paths(shown.places.unwrap_or(profile), out)?;
+    let hottest = write_functions(content, out)?;
+    write_paths(content.places.unwrap_or(profile), out)?;
     writeln!(out, "\nWhat is uncertain")?;
-    let all = doubts.iter().chain(&profile.warnings);
-    let mut written = 0;
-    for doubt in all.clone().take(DOUBTS) {
-        writeln!(out, "  {}", cut(doubt, LINE_COLUMNS))?;
-        written += 1;
+    // Several recordings may have the same warning.
+    let mut all: Vec<&String> = Vec::new();
+    for doubt in doubts.iter().chain(&profile.warnings) {
+        if !all.contains(&doubt) {
+            all.push(doubt);
+        }
     }
-    match all.count() - written {
-        0 if written == 0 => writeln!(out, "  nothing is known to be missing")?,
-        0 => {}
-        more => writeln!(out, "  … and {more} more (uniprof info)")?,
+    for doubt in all.iter().take(DOUBTS) {
+        writeln!(out, "  {}", cut(doubt, DOUBT_COLUMNS))?;
     }
-    write_next(shown, hottest, out)?;
+    let more = all.len().saturating_sub(DOUBTS);
+    if all.is_empty() {
+        writeln!(out, "  nothing is known to be missing")?;
+    } else if more > 0 {
+        writeln!(out, "  … and {more} more (uniprof info)")?;
+    }
+    write_next(content, hottest, out)?;
     Ok(true)
 }
 
 /// Writes the hottest functions, and returns the first with a name.
-fn write_functions<'p>(shown: &Shown<'p>, out: &mut dyn Write) -> io::Result<Option<&'p str>> {
-    let profile = shown.profile;
-    let lines = hottest_lines(shown.places.unwrap_or(profile));
+fn write_functions<'p>(content: &Content<'p>, out: &mut dyn Write) -> io::Result<Option<&'p str>> {
+    let profile = content.profile;
+    let lines = hottest_lines(content.places.unwrap_or(profile));
     let (all, rows) = rows(
         profile,
         TopOptions {
@@ -187,8 +194,8 @@ fn write_paths(places: &Profile, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// Writes the commands that show more.
-fn write_next(shown: &Shown<'_>, hottest: Option<&str>, out: &mut dyn Write) -> io::Result<()> {
-    let file = shown
+fn write_next(content: &Content<'_>, hottest: Option<&str>, out: &mut dyn Write) -> io::Result<()> {
+    let file = content
         .recordings
         .first()
         .map_or("run.uprof", |one| file_name(one.name()));

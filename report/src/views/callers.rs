@@ -2,7 +2,7 @@
 //! column `self` has the samples that were in the function itself.
 
 use super::tree::{Calls, Own, TreeOptions, write_calls};
-use super::{Needs, Output, Shown, View};
+use super::{Content, Needs, Output, View};
 use crate::profile::Profile;
 use crate::profile::labels::LabelId;
 use crate::profile::tree::{NodeId, ROOT, StackTree};
@@ -15,13 +15,13 @@ pub(crate) const VIEW: View = View {
     about: "From where a function is called: its name, or a part of it",
     output: Output::Function,
     needs: Needs::Counts,
-    begin: |_| Box::new(write_shown),
+    begin: |_| Box::new(write_view),
 };
 
-fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
-    let mut options = shown.tree_options();
+fn write_view(content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
+    let mut options = content.tree_options();
     options.reverse = false;
-    write(shown.profile, shown.function, options, out)
+    write(content.profile, content.value.function(), options, out)
 }
 
 /// For each label, whether `wanted` selects it: the labels with exactly this name, or if there are none, all
@@ -74,7 +74,7 @@ pub fn write(
         options.screen.write_prose("", &line, 2, out)?;
     }
     let found: u64 = callers.totals()[ROOT as usize];
-    let share = crate::recording::account::share(found, profile.account.counted);
+    let share = uprof::words::share(found, profile.account.counted);
     let amount = profile.unit().amount(found);
     let found_in =
         format!("{amount} of them ({share}) have {function} in their stack; by callers:");

@@ -1,19 +1,19 @@
 //! `--calls`: functions of a trace by the time of their calls: number, total, mean and longest; and the
 //! functions on which each vCPU or thread spent its time.
 
-use super::{Needs, Output, Shown, View};
+use super::{Content, Needs, Output, View};
 use crate::profile::Profile;
 use crate::profile::calls::{FunctionCalls, PlacedCall, TaskOf};
 use crate::profile::gather::names;
 use crate::profile::labels::LabelId;
 use crate::recording::Recording;
-use crate::recording::account::share;
 use crate::recording::processes::task_name;
-use crate::recording::unit::{Unit, duration};
+use crate::recording::unit::Unit;
 use crate::text::printable;
 use crate::text::screen::{Notes, Screen};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use uprof::words::{duration, share};
 
 /// The row of this view in the table of views.
 pub(crate) const VIEW: View = View {
@@ -21,7 +21,7 @@ pub(crate) const VIEW: View = View {
     about: "Functions of a trace: calls, own and total time, mean, p50, p99, the longest; and by vCPU or thread",
     output: Output::Text,
     needs: Needs::Calls,
-    begin: |_| Box::new(write_shown),
+    begin: |_| Box::new(write_view),
 };
 
 /// Most vCPUs and threads that are listed one by one.
@@ -31,15 +31,15 @@ const OF_TASK_MAX: usize = 10;
 /// Columns to the left of the name.
 const COLUMNS: usize = 9 + 1 + 9 + 1 + 6 + 6 * 10 + 2;
 
-fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
-    let (profile, screen) = (shown.profile, shown.form.screen);
+fn write_view(content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
+    let (profile, screen) = (content.profile, content.form.screen);
     for line in profile.account.lines() {
         screen.write_prose("", &line, 2, out)?;
     }
-    let recordings: Vec<&Recording> = shown.recordings.iter().collect();
+    let recordings: Vec<&Recording> = content.recordings.iter().collect();
     let files = names(&recordings);
     let task = |(recording, task): TaskOf| task_of(&recordings, &files, (recording, task));
-    let most = match shown.form.rows {
+    let most = match content.form.rows {
         0 => usize::MAX,
         rows => rows,
     };

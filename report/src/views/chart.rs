@@ -6,7 +6,7 @@ mod calls;
 
 use super::flame::palette::{Kind, Palette};
 use super::flame::{FlameOptions, draw, inferno_options, write_nothing};
-use super::{Drawn, Needs, Output, Shown, View};
+use super::{Content, Needs, Output, Renderer, View};
 use crate::export::folded::{FoldedOptions, frame_names};
 use crate::profile::Profile;
 use crate::profile::gather::Sampled;
@@ -33,15 +33,15 @@ pub(crate) const VIEW: View = View {
     begin: |_| Box::new(Chart::default()),
 };
 
-impl Drawn for Chart {
+impl Renderer for Chart {
     fn add(&mut self, recordings: &[Recording], sampled: &Sampled) {
         let recording = &recordings[sampled.recording];
         self.add(sampled, &task_name(recording, sampled.task, u64::MAX));
     }
 
-    fn write(&mut self, shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
-        let period_ns = period_ns(&shown.recordings[0], shown.profile);
-        self.write(shown.profile, period_ns, &shown.flame_options(), out)?;
+    fn write(&mut self, content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
+        let period_ns = period_ns(&content.recordings[0], content.profile);
+        self.write(content.profile, period_ns, &content.flame_options(), out)?;
         Ok(true)
     }
 }
@@ -66,10 +66,17 @@ pub struct Chart {
 }
 
 /// A thread's name and samples.
-type Thread = (String, Vec<Moment>);
+type Thread = (String, Vec<TimedStack>);
 
-/// A sample's time, stack, and duration if it is a wait.
-type Moment = (u64, NodeId, u64);
+/// The stack of a sample, a wait or a part of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct TimedStack {
+    /// Time since the start of the recording.
+    since_ns: u64,
+    node: NodeId,
+    /// 0 if it is a sample.
+    length_ns: u64,
+}
 
 /// Slots of time for a thread; equal stacks in a slot are joined.
 const SLOTS: u64 = 4000;
@@ -78,9 +85,9 @@ const SLOTS: u64 = 4000;
 const SLOTS_OF_SEVERAL: u64 = 1180;
 
 /// Start of a thread's first sample or wait, and the time from there to the end of its last.
-fn life(samples: &[Moment], period_ns: u64) -> (u64, u64) {
-    let first = samples.iter().map(|(ns, ..)| *ns).min();
-    let end = |(ns, _, waited_ns): &Moment| ns.saturating_add(*waited_ns);
+fn life(samples: &[TimedStack], period_ns: u64) -> (u64, u64) {
+    let first = samples.iter().map(|stack| stack.since_ns).min();
+    let end = |stack: &TimedStack| stack.since_ns.saturating_add(stack.length_ns);
     let last = samples.iter().map(end).max();
     let (first, last) = (first.unwrap_or(0), last.unwrap_or(0));
     match samples {
@@ -103,11 +110,15 @@ impl Chart {
         }
         let entry = self.threads.entry(key);
         let (_, samples) = entry.or_insert_with(|| (thread.to_owned(), Vec::new()));
-        let waited_ns = match sampled.unit {
+        let length_ns = match sampled.unit {
             Unit::Samples => 0,
             Unit::OffCpu | Unit::Calls | Unit::VcpuTime => sampled.weight.amount,
         };
-        samples.push((sampled.since_ns, sampled.node, waited_ns));
+        samples.push(TimedStack {
+            since_ns: sampled.since_ns,
+            node: sampled.node,
+            length_ns,
+        });
     }
 
     /// Draws the chart. `period_ns` is the time that a sample stands for.
@@ -124,8 +135,8 @@ impl Chart {
         let mut is_timed = true;
         for (key, calls) in std::mem::take(&mut self.calls) {
             is_timed &= calls::are_timed(&calls);
-            if let Some((_, moments)) = self.threads.get_mut(&key) {
-                moments.extend(calls::moments(calls));
+            if let Some((_, samples)) = self.threads.get_mut(&key) {
+                samples.extend(calls::timed_stacks(calls));
             }
         }
         let is_time = profile.unit() != Unit::Samples;
@@ -154,7 +165,7 @@ impl Chart {
         let mut lines = Vec::new();
         let threads = self.threads.iter_mut().zip(lives);
         for (((_, _, vcpu), (name, samples)), (first, length_ns)) in threads {
-            samples.sort_by_key(|(ns, ..)| *ns);
+            samples.sort_by_key(|stack| stack.since_ns);
             let root = printable(&format!("{name} ({vcpu})")).replace(';', ":");
             palette.add(&root, Kind::Made);
             if is_time {
@@ -162,11 +173,11 @@ impl Chart {
                 put_waits(&mut lines, &root, samples, slots, (profile, &names));
                 continue;
             }
-            let mut slotted =
-                samples.chunk_by(|a, b| (a.0 - first) / slot_ns == (b.0 - first) / slot_ns);
+            let number = |stack: &TimedStack| (stack.since_ns - first) / slot_ns;
+            let mut slotted = samples.chunk_by(|a, b| number(a) == number(b));
             let mut done = 0;
             for slot in &mut slotted {
-                let number = (slot[0].0 - first) / slot_ns;
+                let number = number(&slot[0]);
                 idle(
                     &mut lines,
                     &root,
@@ -228,7 +239,7 @@ fn per_ns(profile: &Profile) -> u64 {
 fn put_slot(
     lines: &mut Vec<String>,
     root: &str,
-    slot: &[Moment],
+    slot: &[TimedStack],
     slot_ns: u64,
     period_ns: u64,
     profile: &Profile,
@@ -237,8 +248,8 @@ fn put_slot(
     let mut stacks: BTreeMap<NodeId, u64> = BTreeMap::new();
     // A late sample may share its slot with the next: together they can't take more time than the slot has.
     let each_ns = period_ns.min(slot_ns / slot.len() as u64);
-    for (_, node, _) in slot {
-        *stacks.entry(*node).or_default() += each_ns;
+    for stack in slot {
+        *stacks.entry(stack.node).or_default() += each_ns;
     }
     put_stacks(lines, root, &stacks, slot_ns, (profile, names));
 }
@@ -248,14 +259,15 @@ fn put_slot(
 fn put_waits(
     lines: &mut Vec<String>,
     root: &str,
-    waits: &[Moment],
+    waits: &[TimedStack],
     (first, slot_ns, length_ns): (u64, u64, u64),
     of: (&Profile, &[String]),
 ) {
     let mut stacks: BTreeMap<NodeId, u64> = BTreeMap::new();
     let (mut slot, mut done_ns) = (0, first);
-    for (ns, node, waited_ns) in waits {
-        let (mut from_ns, end_ns) = (done_ns.max(*ns), ns.saturating_add(*waited_ns));
+    for wait in waits {
+        let end_ns = wait.since_ns.saturating_add(wait.length_ns);
+        let mut from_ns = done_ns.max(wait.since_ns);
         while from_ns < end_ns {
             let number = (from_ns - first) / slot_ns;
             if number != slot {
@@ -267,7 +279,7 @@ fn put_waits(
             }
             let slot_end_ns = first.saturating_add(slot_ns.saturating_mul(number + 1));
             let until_ns = end_ns.min(slot_end_ns);
-            *stacks.entry(*node).or_default() += until_ns - from_ns;
+            *stacks.entry(wait.node).or_default() += until_ns - from_ns;
             from_ns = until_ns;
         }
         done_ns = done_ns.max(end_ns);

@@ -4,16 +4,16 @@
 
 use super::calls::{sorted, task_of};
 use super::flame::escape;
-use super::{Needs, Output, Shown, View, caption};
+use super::{Content, Needs, Output, View, caption};
 use crate::profile::Profile;
 use crate::profile::calls::TaskOf;
 use crate::profile::gather::names;
 use crate::profile::labels::LabelId;
 use crate::recording::Recording;
-use crate::recording::account::share;
-use crate::recording::unit::{Unit, duration};
+use crate::recording::unit::Unit;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use uprof::words::{duration, share};
 
 /// The row of this view in the table of views.
 pub(crate) const VIEW: View = View {
@@ -25,7 +25,7 @@ pub(crate) const VIEW: View = View {
         ending: "cpus.html",
     },
     needs: Needs::Calls,
-    begin: |_| Box::new(write_shown),
+    begin: |_| Box::new(write_view),
 };
 
 const STYLE: &str = include_str!("cpus/page.css");
@@ -50,8 +50,8 @@ struct Bars<'p> {
     whole_ns: u64,
 }
 
-fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
-    let profile = shown.profile;
+fn write_view(content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
+    let profile = content.profile;
     let functions: Vec<LabelId> = sorted(profile)
         .into_iter()
         .filter(|(_, calls)| calls.own_ns > 0)
@@ -66,7 +66,7 @@ fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
         functions,
         whole_ns: sums.max().unwrap_or(0).max(1),
     };
-    let title = text(&shown.flame_options().title);
+    let title = text(&content.flame_options().title);
     write!(
         out,
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
@@ -81,7 +81,7 @@ fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
         writeln!(out, "<p class=\"lead\">{}</p>", text(&line))?;
     }
     bars.write_switches(out)?;
-    let recordings: Vec<&Recording> = shown.recordings.iter().collect();
+    let recordings: Vec<&Recording> = content.recordings.iter().collect();
     let files = names(&recordings);
     bars.write_bars(&|task| task_of(&recordings, &files, task), out)?;
     writeln!(out, "</body>\n</html>")?;

@@ -2,17 +2,17 @@
 //! both.
 
 use super::vcpu_time::hypervisor_of;
-use super::{Needs, Output, Shown, View};
+use super::{Content, Needs, Output, View};
 use crate::profile::Profile;
 use crate::profile::exits::ExitSum;
 use crate::profile::labels::LabelId;
-use crate::recording::account::share;
-use crate::recording::unit::duration;
 use crate::text::screen::{Notes, Screen};
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::io::{self, Write};
 use uprof::cold::Place;
+use uprof::words::duration;
+use uprof::words::share;
 
 /// The row of this view in the table of views.
 pub(crate) const VIEW: View = View {
@@ -45,7 +45,7 @@ struct Whole {
     rows_max: usize,
 }
 
-fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
+fn write_shown(shown: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
     let (profile, screen) = (shown.profile, shown.form.screen);
     let (wall_ns, _) = profile.vcpu_times.total();
     let whole = Whole {

@@ -8,7 +8,7 @@ use crate::profile::Profile;
 use crate::profile::recursion::shown;
 use crate::profile::tree::StackTree;
 use crate::recording::unit::Unit;
-use crate::views::{Needs, Output, Shown, View, caption};
+use crate::views::{Content, Needs, Output, View, caption};
 use inferno::flamegraph::{self, Direction};
 use palette::Palette;
 use std::borrow::Cow;
@@ -23,11 +23,11 @@ pub(crate) const VIEW: View = View {
         ending: "svg",
     },
     needs: Needs::Counts,
-    begin: |_| Box::new(write_shown),
+    begin: |_| Box::new(write_view),
 };
 
-fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
-    write(shown.profile, &shown.flame_options(), out)?;
+fn write_view(content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
+    write(content.profile, &content.flame_options(), out)?;
     Ok(true)
 }
 

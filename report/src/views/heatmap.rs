@@ -3,7 +3,7 @@
 //! bursts, pauses, phases.
 
 use super::flame::escape;
-use super::{Drawn, Needs, Output, Shown, View, caption, longest_ns};
+use super::{Content, Needs, Output, Renderer, View, caption, longest_ns};
 use crate::profile::gather::Sampled;
 use crate::recording::Recording;
 use crate::recording::unit::Unit;
@@ -23,14 +23,14 @@ pub(crate) const VIEW: View = View {
     begin: |recordings| Box::new(Heatmap::new(longest_ns(recordings))),
 };
 
-impl Drawn for Heatmap {
+impl Renderer for Heatmap {
     fn add(&mut self, _: &[Recording], sampled: &Sampled) {
         self.add(sampled);
     }
 
-    fn write(&mut self, shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
-        let lines = shown.profile.account.lines();
-        Heatmap::write(self, &shown.flame_options().title, &lines, out)?;
+    fn write(&mut self, content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
+        let lines = content.profile.account.lines();
+        Heatmap::write(self, &content.flame_options().title, &lines, out)?;
         Ok(true)
     }
 }

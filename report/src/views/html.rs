@@ -15,7 +15,7 @@ mod tally;
 pub use tally::Tally;
 
 use super::flame::FlameOptions;
-use super::{Drawn, Needs, Output, Shown, View};
+use super::{Content, Needs, Output, Renderer, View};
 use crate::images::library::Library;
 use crate::profile::Profile;
 use crate::profile::gather::Sampled;
@@ -25,7 +25,7 @@ use crate::recording::unit::Unit;
 use crate::stacks::code::Codes;
 use code::Code;
 use facts::Basis;
-use payload::Carried;
+use payload::SampleTables;
 use serde_json::json;
 use std::io::{self, Write};
 
@@ -42,32 +42,32 @@ pub(crate) const VIEW: View = View {
     begin: |_| Box::new(Tally::default()),
 };
 
-impl Drawn for Tally {
+impl Renderer for Tally {
     fn add(&mut self, _: &[Recording], sampled: &Sampled) {
         self.add(sampled);
     }
 
-    fn write(&mut self, shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
+    fn write(&mut self, content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
         // If flags select samples, the page must not show those that they leave out.
-        if shown.form.chosen.is_empty() && shown.profile.unit() == Unit::Samples {
-            self.add_idle(shown.recordings, shown.profile);
+        if content.form.chosen.is_empty() && content.profile.unit() == Unit::Samples {
+            self.add_idle(content.recordings, content.profile);
         }
-        if let Some(code) = code_of(shown) {
+        if let Some(code) = code_of(content) {
             self.payload.renumber(|node| code.reduced.node(node));
             self.code = Some(code);
         }
-        let surveyed = shown.recordings.iter().zip(&shown.profile.not_counted);
+        let surveyed = content.recordings.iter().zip(&content.profile.not_counted);
         let surveyed =
             surveyed.map(|(one, left_out)| (one, survey(one, &left_out.idle.of(one), &|_, _| ())));
-        let drawing = shown.flame_options();
+        let drawing = content.flame_options();
         let page = Page {
             recordings: &surveyed.collect::<Vec<_>>(),
-            profile: shown.profile,
+            profile: content.profile,
             tally: self,
-            chosen: shown.form.chosen.clone(),
+            chosen: content.form.chosen.clone(),
             drawing: &drawing,
-            least_share: shown.form.least_share.unwrap_or(0.0),
-            identify: shown.form.identify,
+            least_share: content.form.least_share.unwrap_or(0.0),
+            identify: content.form.identify,
         };
         write(&page, out)?;
         Ok(true)
@@ -75,16 +75,16 @@ impl Drawn for Tally {
 }
 
 /// The source and instructions of a profile that was gathered by instruction, if there are any.
-fn code_of(shown: &Shown<'_>) -> Option<Code> {
-    let places = shown.places?;
-    let recordings: Vec<&Recording> = shown.recordings.iter().collect();
+fn code_of(content: &Content<'_>) -> Option<Code> {
+    let places = content.places?;
+    let recordings: Vec<&Recording> = content.recordings.iter().collect();
     let empty = Library::default();
     let codes = Codes::new(
         &recordings,
-        shown.library.unwrap_or(&empty),
-        !shown.form.mangled,
+        content.library.unwrap_or(&empty),
+        !content.form.mangled,
     );
-    let code = Code::of(places, shown.profile, &codes, &shown.form.sources);
+    let code = Code::of(places, content.profile, &codes, &content.form.sources);
     Some(code)
 }
 
@@ -141,7 +141,7 @@ pub fn write(page: &Page<'_>, out: &mut dyn Write) -> io::Result<()> {
             ),
             None => (&profile.tree, &profile.found, &profile.labels),
         };
-        let carried = Carried {
+        let carried = SampleTables {
             recordings: &recordings,
             tree,
             found,

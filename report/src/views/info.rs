@@ -1,10 +1,9 @@
 //! `info`: the target, host, time and method of a recording, and how complete it is.
 
 use crate::images::Library;
-use crate::recording::account::{Account, is_cut, share};
+use crate::recording::account::{Account, is_cut};
 use crate::recording::processes::{self, Balance};
 use crate::recording::survey::{self, Survey};
-use crate::recording::unit::duration;
 use crate::recording::{Recording, SpanCounts, last_part};
 use crate::stacks::idle::Idle;
 use crate::stacks::symbolizer::Symbolizer;
@@ -16,6 +15,7 @@ use std::io::{self, Write};
 use uprof::cold::{
     COUNTED_TIME_NS, Cost, Metadata, PAUSED_BY_OTHERS_NS, SAMPLED_TIME_NS, TargetKind,
 };
+use uprof::words::{duration, share};
 use uprof::{Due, Durations, Task};
 
 /// Surveys `recording`. The code in the images of `library`, and in the recording itself, shows which samples

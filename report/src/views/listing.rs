@@ -2,15 +2,15 @@
 //! calls: time, duration, task, function, nesting, and the result of a system call.
 
 use super::calls::task_of;
-use super::{Drawn, Needs, Output, Shown, View};
+use super::{Content, Needs, Output, Renderer, View};
 use crate::profile::gather::{Sampled, names};
 use crate::profile::labels::LabelId;
 use crate::recording::Recording;
-use crate::recording::unit::duration;
 use crate::text::errno;
 use crate::text::screen::{Notes, Screen, cut_end, width};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Write};
+use uprof::words::duration;
 use uprof::{Span, SpanKind, Task};
 
 /// The row of this view in the table of views.
@@ -37,7 +37,7 @@ struct Listing {
     left_out: u64,
 }
 
-impl Drawn for Listing {
+impl Renderer for Listing {
     fn add(&mut self, _: &[Recording], sampled: &Sampled) {
         let Some(call) = sampled.call else { return };
         let calls = self.calls.entry(sampled.recording).or_default();
@@ -49,12 +49,12 @@ impl Drawn for Listing {
         }
     }
 
-    fn write(&mut self, shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
-        let screen = shown.form.screen;
-        for line in shown.profile.account.lines() {
+    fn write(&mut self, content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
+        let screen = content.form.screen;
+        for line in content.profile.account.lines() {
             screen.write_prose("", &line, 2, out)?;
         }
-        let recordings: Vec<&Recording> = shown.recordings.iter().collect();
+        let recordings: Vec<&Recording> = content.recordings.iter().collect();
         let files = names(&recordings);
         for (number, calls) in std::mem::take(&mut self.calls) {
             let mut tasks: BTreeMap<Task, String> = BTreeMap::new();
@@ -62,7 +62,7 @@ impl Drawn for Listing {
                 let name = || task_of(&recordings, &files, (number, call.task));
                 tasks.entry(call.task).or_insert_with(name);
             }
-            write_calls(shown, in_order(calls), &tasks, screen, out)?;
+            write_calls(content, in_order(calls), &tasks, screen, out)?;
         }
         if self.left_out > 0 {
             writeln!(
@@ -89,7 +89,7 @@ fn in_order(calls: VecDeque<Span<LabelId>>) -> Vec<Span<LabelId>> {
 }
 
 fn write_calls(
-    shown: &Shown<'_>,
+    content: &Content<'_>,
     calls: Vec<Span<LabelId>>,
     tasks: &BTreeMap<Task, String>,
     screen: Screen,
@@ -122,7 +122,7 @@ fn write_calls(
             module: String::new(),
             more: remarks(&call),
         };
-        let name = shown.profile.labels.name(call.name);
+        let name = content.profile.labels.name(call.name);
         let name = screen.name(name, &notes, columns + 1 + 9 + 2 + widest + 2 + indent);
         writeln!(
             out,

@@ -4,10 +4,10 @@
 
 use crate::profile::Profile;
 use crate::profile::functions::{TopOptions, named, shown};
-use crate::recording::account::share;
 use crate::text::printable;
 use crate::text::screen::Screen;
 use std::io::{self, Write};
+use uprof::words::share;
 
 /// `text` as a code span in a cell of a table. It is enclosed in more backticks than it has in a row, and
 /// without the characters that would end the cell.

@@ -1,16 +1,15 @@
 //! `--slowest N`: the calls of a trace that took longest, each with the tree of its callees.
 
 use super::calls::{task_of, where_is};
-use super::{Needs, Output, Shown, View};
+use super::{Content, Needs, Output, View};
 use crate::profile::Profile;
 use crate::profile::gather::names;
 use crate::profile::slowest::SlowCall;
 use crate::profile::tree::{NodeId, ROOT};
 use crate::recording::Recording;
-use crate::recording::account::share;
-use crate::recording::unit::duration;
 use crate::text::screen::{Notes, Screen};
 use std::io::{self, Write};
+use uprof::words::{duration, share};
 
 /// The row of this view in the table of views.
 pub(crate) const VIEW: View = View {
@@ -18,7 +17,7 @@ pub(crate) const VIEW: View = View {
     about: "The slowest calls of a trace, so many of them (of the functions that --focus names), with what each called",
     output: Output::Count,
     needs: Needs::Calls,
-    begin: |_| Box::new(write_shown),
+    begin: |_| Box::new(write_view),
 };
 
 /// Default least share of a call that a line must have.
@@ -26,14 +25,14 @@ const LEAST_SHARE: f64 = 0.01;
 /// Most lines for each call.
 const LINES_MAX: usize = 40;
 
-fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
-    let (profile, screen) = (shown.profile, shown.form.screen);
+fn write_view(content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
+    let (profile, screen) = (content.profile, content.form.screen);
     for line in profile.account.lines() {
         screen.write_prose("", &line, 2, out)?;
     }
-    let recordings: Vec<&Recording> = shown.recordings.iter().collect();
+    let recordings: Vec<&Recording> = content.recordings.iter().collect();
     let files = names(&recordings);
-    let most = shown.function.parse().unwrap_or(usize::MAX);
+    let most = content.value.count().unwrap_or(usize::MAX);
     for (rank, slow) in profile.slowest.iter().enumerate().take(most) {
         let place = where_is(&slow.placed, &|task| task_of(&recordings, &files, task));
         let length = duration(slow.placed.length_ns);
@@ -45,7 +44,7 @@ fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
             "{:>9} {:>6} {:>9} {:>7}  function",
             "total", "%", "self", "calls"
         )?;
-        write_tree(shown, profile, slow, screen, out)?;
+        write_tree(content, profile, slow, screen, out)?;
     }
     if profile.slowest.is_empty() {
         let none = "no call counts whose end was seen";
@@ -55,7 +54,7 @@ fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
 }
 
 fn write_tree(
-    shown: &Shown<'_>,
+    content: &Content<'_>,
     profile: &Profile,
     slow: &SlowCall,
     screen: Screen,
@@ -63,7 +62,7 @@ fn write_tree(
 ) -> io::Result<()> {
     let totals = slow.tree.totals();
     let whole = totals.first().copied().unwrap_or(0);
-    let least = (shown.form.least_share.unwrap_or(LEAST_SHARE) * whole as f64).ceil() as u64;
+    let least = (content.form.least_share.unwrap_or(LEAST_SHARE) * whole as f64).ceil() as u64;
     let children = slow.tree.sorted_children(&totals, &profile.labels);
     let mut next: Vec<(NodeId, usize)> = children[ROOT as usize]
         .iter()
@@ -72,7 +71,7 @@ fn write_tree(
     let mut lines = 0;
     while let Some((node, level)) = next.pop() {
         let at = node as usize;
-        let is_too_deep = shown.form.depth > 0 && level >= shown.form.depth;
+        let is_too_deep = content.form.depth > 0 && level >= content.form.depth;
         if totals[at] < least || is_too_deep {
             continue;
         }

@@ -3,19 +3,18 @@
 //! thread.
 
 use super::calls::task_of;
-use super::{Drawn, Needs, Output, Shown, View};
+use super::{Content, Needs, Output, Renderer, View};
 use crate::profile::calls::TaskOf;
 use crate::profile::gather::{Sampled, names};
 use crate::profile::labels::LabelId;
 use crate::profile::tree::{NodeId, ROOT};
 use crate::recording::Recording;
-use crate::recording::account::share;
-use crate::recording::unit::duration;
 use crate::text::errno;
 use crate::text::screen::{Notes, Screen};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use uprof::SpanKind;
+use uprof::words::{duration, share};
 
 /// The row of this view in the table of views.
 pub(crate) const VIEW: View = View {
@@ -65,7 +64,7 @@ struct Syscalls {
     all: BTreeMap<(LabelId, TaskOf, NodeId), Tally>,
 }
 
-impl Drawn for Syscalls {
+impl Renderer for Syscalls {
     fn add(&mut self, _: &[Recording], sampled: &Sampled) {
         let Some(call) = sampled.call.filter(|call| call.kind == SpanKind::Syscall) else {
             return;
@@ -85,8 +84,8 @@ impl Drawn for Syscalls {
         });
     }
 
-    fn write(&mut self, shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
-        let (profile, screen) = (shown.profile, shown.form.screen);
+    fn write(&mut self, content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
+        let (profile, screen) = (content.profile, content.form.screen);
         for line in profile.account.lines() {
             screen.write_prose("", &line, 2, out)?;
         }
@@ -96,7 +95,7 @@ impl Drawn for Syscalls {
             screen.write_prose("", what, 2, out)?;
             return Ok(true);
         }
-        let recordings: Vec<&Recording> = shown.recordings.iter().collect();
+        let recordings: Vec<&Recording> = content.recordings.iter().collect();
         let files = names(&recordings);
         let mut by_name: BTreeMap<String, Tally> = BTreeMap::new();
         let mut by_caller: BTreeMap<String, (Tally, BTreeMap<String, Tally>)> = BTreeMap::new();
@@ -126,7 +125,7 @@ impl Drawn for Syscalls {
             let errors = errors(&tally);
             (name, tally, errors)
         }));
-        let most = match shown.form.rows {
+        let most = match content.form.rows {
             0 => usize::MAX,
             rows => rows,
         };

@@ -1,10 +1,10 @@
 //! `--top`: functions by their samples or time.
 
-use super::{Needs, Output, Shown, TableForm, View, markdown, workflow};
+use super::{Content, Needs, Output, TableForm, View, markdown, workflow};
 use crate::profile::Profile;
 use crate::profile::functions::{TopOptions, named, shown};
-use crate::recording::account::share;
 use std::io::{self, Write};
+use uprof::words::share;
 
 /// The row of this view in the table of views.
 pub(crate) const VIEW: View = View {
@@ -12,19 +12,19 @@ pub(crate) const VIEW: View = View {
     about: "Functions by their samples (the default)",
     output: Output::Text,
     needs: Needs::Counts,
-    begin: |_| Box::new(write_shown),
+    begin: |_| Box::new(write_view),
 };
 
-fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
+fn write_view(content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
     let options = TopOptions {
-        rows: shown.form.rows,
-        least_share: shown.form.least_share.unwrap_or(0.0),
-        screen: shown.form.screen,
+        rows: content.form.rows,
+        least_share: content.form.least_share.unwrap_or(0.0),
+        screen: content.form.screen,
     };
-    match shown.form.table {
-        TableForm::Text => write(shown.profile, options, out)?,
-        TableForm::Markdown => markdown::write_top(shown.profile, options, out)?,
-        TableForm::Github => workflow::write_top(shown.profile, options, out)?,
+    match content.form.table {
+        TableForm::Text => write(content.profile, options, out)?,
+        TableForm::Markdown => markdown::write_top(content.profile, options, out)?,
+        TableForm::Github => workflow::write_top(content.profile, options, out)?,
     }
     Ok(true)
 }

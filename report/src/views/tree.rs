@@ -1,13 +1,13 @@
 //! `--tree`: the call tree as indented text.
 
-use super::{Needs, Output, Shown, View};
+use super::{Content, Needs, Output, View};
 use crate::profile::Profile;
 use crate::profile::recursion::{self, Rounds};
 use crate::profile::tree::{NodeId, ROOT, StackTree};
-use crate::recording::account::share;
 use crate::text::screen::{Notes, Screen, width};
 use std::borrow::Cow;
 use std::io::{self, Write};
+use uprof::words::share;
 
 /// The row of this view in the table of views.
 pub(crate) const VIEW: View = View {
@@ -15,11 +15,11 @@ pub(crate) const VIEW: View = View {
     about: "Who called whom, as text",
     output: Output::Text,
     needs: Needs::Counts,
-    begin: |_| Box::new(write_shown),
+    begin: |_| Box::new(write_view),
 };
 
-fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
-    write(shown.profile, shown.tree_options(), out)?;
+fn write_view(content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
+    write(content.profile, content.tree_options(), out)?;
     Ok(true)
 }
 

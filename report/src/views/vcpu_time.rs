@@ -1,17 +1,17 @@
 //! `--time`: where the wall time of each vCPU went, by place. Each row adds up to the vCPU's wall time.
 
-use super::{Needs, Output, Shown, View};
+use super::{Content, Needs, Output, View};
 use crate::profile::calls::TaskOf;
 use crate::profile::gather::names;
 use crate::profile::vcpu_times::{PLACES, Spent, WallTime, hypervisor};
 use crate::recording::Recording;
-use crate::recording::account::share;
-use crate::recording::unit::duration;
 use crate::text::screen::{Notes, Screen};
 use crate::views::calls::task_of;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use uprof::cold::{LossReason, Place, UNKNOWN_TIME};
+use uprof::words::duration;
+use uprof::words::share;
 
 /// The row of this view in the table of views.
 pub(crate) const VIEW: View = View {
@@ -43,7 +43,7 @@ const COLUMNS: [([&str; 2], usize); PLACES] = [
 /// Columns to the left of the name.
 const USED: usize = 9 + 6 + 7 + 10 + 7 + 6 + 9 + 7 + PLACES + 2;
 
-fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
+fn write_shown(shown: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
     let screen = shown.form.screen;
     let times = &shown.profile.vcpu_times;
     for line in shown.profile.account.lines() {
@@ -114,7 +114,7 @@ fn write_row(
 }
 
 /// What the numbers rest on.
-fn notes(recordings: &[Recording], shown: &Shown<'_>) -> Vec<String> {
+fn notes(recordings: &[Recording], shown: &Content<'_>) -> Vec<String> {
     let times = &shown.profile.vcpu_times;
     let (wall_ns, spent) = times.total();
     let mut lines = vec![sum_line(&times.rows)];

@@ -5,9 +5,9 @@
 
 use crate::profile::Profile;
 use crate::profile::functions::{TopOptions, shown};
-use crate::recording::account::share;
 use crate::text::{printable, short};
 use std::io::{self, Write};
+use uprof::words::share;
 
 /// Most annotations of one level.
 pub(crate) const SHOWN: usize = 10;

@@ -15,7 +15,7 @@ fn words(words: &[&str]) -> Words {
 #[must_use]
 pub fn view_flag(view: &View, function: &str) -> String {
     match view.output {
-        Output::Text => format!("--{}", view.name),
+        Output::Text | Output::Page => format!("--{}", view.name),
         Output::Count => format!("--{}=3", view.name),
         Output::Function => format!("--{}={function}", view.name),
         Output::File { .. } => format!("--{}=-", view.name),

@@ -3,7 +3,7 @@
 use super::error::AgentError;
 use super::frame::{Decoder, frame};
 use super::line::{Line, LineError};
-use super::message::{self, Hello};
+use super::message::{self, Hello, HelloError};
 use crate::guest::endpoint::deadline;
 use crate::sys::clock::monotonic_ns;
 use std::time::Duration;
@@ -55,7 +55,9 @@ impl Client {
                 match kind {
                     message::BUSY => return Err(AgentError::Busy(client.name)),
                     message::HELLO => {
-                        let nonsense = |what| AgentError::Nonsense(name.to_owned(), what);
+                        let nonsense = |error: HelloError| {
+                            AgentError::Nonsense(name.to_owned(), error.to_string())
+                        };
                         let version = payload.get(8).copied().unwrap_or(0);
                         let hello = Hello::read(payload).map_err(nonsense);
                         // A hello for an earlier client may be left on the line.

@@ -53,12 +53,37 @@ pub struct Hello {
     pub name: String,
 }
 
+/// What is invalid in a [`Hello`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HelloError {
+    /// Its fields don't fit.
+    #[error("a hello of {0} bytes")]
+    Short(usize),
+    /// An unknown processor.
+    #[error("instruction set {0}")]
+    InstructionSet(u8),
+    /// No vCPU, or more than [`MOST_VCPUS`].
+    #[error("{0} vCPUs")]
+    Vcpus(u32),
+    /// A clock that stands, or is faster than any.
+    #[error("a clock of {0} ticks a second")]
+    Clock(u64),
+    /// Code that goes beyond the last address.
+    #[error("code of {bytes} bytes at {start:#x}")]
+    Code {
+        /// Its first address.
+        start: u64,
+        /// Its length.
+        bytes: u64,
+    },
+}
+
 impl Hello {
     /// Parses a payload.
     ///
     /// # Errors
     /// Says what is invalid.
-    pub fn read(payload: &[u8]) -> Result<Hello, String> {
+    pub fn read(payload: &[u8]) -> Result<Hello, HelloError> {
         let word = |at| number::<8>(payload, at);
         let half = |at| number::<4>(payload, at).map(|number| number as u32);
         let read = || {
@@ -82,20 +107,21 @@ impl Hello {
                 name: printable(payload.get(104..)?.get(..half(68)?.min(64) as usize)?),
             })
         };
-        let hello = read().ok_or_else(|| format!("a hello of {} bytes", payload.len()))?;
+        let hello = read().ok_or(HelloError::Short(payload.len()))?;
         let problem = match &hello {
-            _ if payload[10] > 1 => format!("instruction set {}", payload[10]),
-            Hello { vcpus, .. } if !(1..=MOST_VCPUS).contains(vcpus) => format!("{vcpus} vCPUs"),
+            _ if payload[10] > 1 => HelloError::InstructionSet(payload[10]),
+            Hello { vcpus, .. } if !(1..=MOST_VCPUS).contains(vcpus) => HelloError::Vcpus(*vcpus),
             Hello { clock_hz, .. } if !(1..=1 << 40).contains(clock_hz) => {
-                format!("a clock of {clock_hz} ticks a second")
+                HelloError::Clock(*clock_hz)
             }
             Hello {
                 code_start,
                 code_bytes,
                 ..
-            } if code_start.checked_add(*code_bytes).is_none() => {
-                format!("code of {code_bytes} bytes at {code_start:#x}")
-            }
+            } if code_start.checked_add(*code_bytes).is_none() => HelloError::Code {
+                start: *code_start,
+                bytes: *code_bytes,
+            },
             _ => return Ok(hello),
         };
         Err(problem)
@@ -202,7 +228,7 @@ mod tests {
         let with = |at: usize, byte: u8| {
             let mut payload = payload.clone();
             payload[at] = byte;
-            Hello::read(&payload).unwrap_err()
+            Hello::read(&payload).unwrap_err().to_string()
         };
         assert_eq!(with(10, 2), "instruction set 2");
         assert_eq!(with(11, 33), "a hello of 110 bytes");
@@ -211,7 +237,8 @@ mod tests {
         assert_eq!(with(16, 0), "a clock of 0 ticks a second");
         assert_eq!(with(68, 7), "a hello of 110 bytes");
         payload[32..48].fill(0xff);
-        assert!(Hello::read(&payload).unwrap_err().starts_with("code of"));
+        let error = Hello::read(&payload).unwrap_err();
+        assert!(error.to_string().starts_with("code of"));
         assert!((0..110).all(|length| Hello::read(&payload[..length]).is_err()));
     }
 

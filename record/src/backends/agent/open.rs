@@ -168,7 +168,8 @@ fn place(
 ) -> Result<(), AgentError> {
     let (mut placed, mut others) = (false, Vec::new());
     for (path, address) in images {
-        let image = Image::open(path, *address).map_err(AgentError::Image)?;
+        let image = Image::open(path, *address);
+        let image = image.map_err(|error| AgentError::Image(error.to_string()))?;
         let in_place = |image: Image| match (address, hello.code_bytes) {
             (None, 1..) => image.with_code_at(hello.code_start, hello.code_offset),
             _ => image,

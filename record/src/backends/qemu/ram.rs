@@ -9,6 +9,7 @@ use crate::backends::gdb::guest_ram::GuestRam;
 use crate::guest::page_tables::{FrameAddress, FrameReader, Paging};
 use crate::sys::open;
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use uprof::Arch;
@@ -19,6 +20,31 @@ pub struct SharedRam {
     files: Vec<File>,
     ranges: Vec<Placed>,
     pagings: Vec<Paging>,
+}
+
+/// Why guest memory can't be read from a file, to follow "guest memory is read through the stub: ".
+#[derive(Debug, thiserror::Error)]
+pub enum RamError {
+    /// QEMU shares no memory.
+    #[error("it is in no shared file")]
+    NotShared,
+    /// A memfd, or an unlinked file, of a process whose descriptors can't be opened.
+    #[error("the file of memory back end {id} has no name that can be opened from here")]
+    Nameless {
+        /// QEMU's name of the back end.
+        id: String,
+    },
+    /// It can't be opened.
+    #[error("cannot open {}: {source}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// It can't be the guest's memory.
+    #[error("{} is shorter than the guest's memory", .0.display())]
+    Short(PathBuf),
 }
 
 /// A range, and its file.
@@ -34,15 +60,15 @@ impl SharedRam {
     /// Opens the files behind the machine's memory.
     ///
     /// # Errors
-    /// Says why it can't be read, to follow "guest memory is read through the stub: ".
-    pub fn open(machine: &Machine, arch: Arch) -> Result<Self, String> {
+    /// Says why it can't be read.
+    pub fn open(machine: &Machine, arch: Arch) -> Result<Self, RamError> {
         let mut ram = SharedRam {
             arch,
             files: Vec::new(),
             ranges: Vec::new(),
             pagings: vec![Paging::Unsupported; machine.threads.len()],
         };
-        let mut why = "it is in no shared file".to_string();
+        let mut why = RamError::NotShared;
         for backend in &machine.backends {
             let of_backend = |range: &&Range| range.backend == backend.id;
             let ranges: Vec<&Range> = machine.ranges.iter().filter(of_backend).collect();
@@ -76,19 +102,25 @@ fn open_backend(
     id: &str,
     bytes: u64,
     machine: &Machine,
-) -> Result<File, String> {
+) -> Result<File, RamError> {
     let found = match path {
         // A folder stands for an unnamed file in it.
         Some(path) if path.is_file() => path.to_owned(),
-        _ => find_nameless(id, bytes, machine).ok_or_else(|| {
-            format!("the file of memory back end {id} has no name that can be opened from here")
-        })?,
+        _ => find_nameless(id, bytes, machine)
+            .ok_or_else(|| RamError::Nameless { id: id.to_owned() })?,
     };
-    let shown = found.display();
-    let file = open::at(&found).map_err(|error| format!("cannot open {shown}: {error}"))?;
+    let file = match open::at(&found) {
+        Ok(file) => file,
+        Err(source) => {
+            return Err(RamError::Open {
+                path: found,
+                source,
+            });
+        }
+    };
     let length = file.metadata().map_or(0, |metadata| metadata.len());
     if length < bytes {
-        return Err(format!("{shown} is shorter than the guest's memory"));
+        return Err(RamError::Short(found));
     }
     Ok(file)
 }
@@ -225,7 +257,10 @@ mod tests {
     fn why_memory_is_not_read_directly_is_told() {
         let folder = tempfile::tempdir().unwrap();
         let mut machine = machine(folder.path());
-        let why = |machine: &Machine| SharedRam::open(machine, Arch::X86_64).err().unwrap();
+        let why = |machine: &Machine| {
+            let error = SharedRam::open(machine, Arch::X86_64).err().unwrap();
+            error.to_string()
+        };
         machine.backends[0].bytes *= 2;
         assert!(why(&machine).contains("shorter"));
         machine.backends[0].path = Some(folder.path().into());

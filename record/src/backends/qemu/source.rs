@@ -53,7 +53,10 @@ pub fn opening(monitor: &Monitor, mut images: Vec<Image>) -> Result<Opening, Sou
     let ram = SharedRam::open(&machine, arch);
     let mut notes = notes(&machine);
     if let Err(why) = &ram {
-        notes.push(("guest memory is read through the stub".into(), why.clone()));
+        notes.push((
+            "guest memory is read through the stub".into(),
+            why.to_string(),
+        ));
     }
     let kernel = machine
         .kernel

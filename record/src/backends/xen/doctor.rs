@@ -152,7 +152,7 @@ fn say_image(report: &mut Report, found: &FoundDomain, elf: Option<&GivenImage>)
             Some(image)
         }
         Err(problem) => {
-            report.say(Verdict::Poor, problem);
+            report.say(Verdict::Poor, problem.to_string());
             None
         }
     }

@@ -10,6 +10,7 @@ use crate::profile::gather::{self, By, Options, Sampled};
 use crate::profile::{LabelId, Profile};
 use crate::recording::account::Account;
 use crate::recording::unit::{Unit, Weight};
+use crate::recording::warnings::Warning;
 use crate::recording::{Recording, SpanCounts};
 use std::collections::BTreeMap;
 use uprof::{Span, State};
@@ -170,9 +171,7 @@ pub(super) fn gather(
     let mut warnings = profile.warnings.clone();
     let untimed: u64 = runs.iter().map(|run| run.untimed).sum();
     if untimed > 0 {
-        warnings.push(format!(
-            "{untimed} calls are left out, since the traces don't say when they began"
-        ));
+        warnings.push(Warning::UntimedCalls(untimed).to_string());
     }
     let account = |side: &[&Recording], first| account_of(side, &runs[first..first + side.len()]);
     let accounts = [account(a, 0), account(b, a.len())];

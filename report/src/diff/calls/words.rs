@@ -3,11 +3,11 @@
 //! functions have in common.
 
 use super::{Blocks, CallChange, CallDiff, Measure};
-use crate::diff::json::Scripted;
-use crate::diff::listing::{CHANGE, Column, Listed, Listing, OF, Row};
+use crate::diff::json::JsonSource;
+use crate::diff::listing::{CHANGE, Column, Listing, ListingSource, OF, Row};
 use crate::diff::matching::Kind;
-use crate::recording::unit::duration;
 use serde_json::{Value, json};
+use uprof::words::duration;
 
 /// The version of the JSON; incremented when the meaning of a field changes.
 const VERSION: u32 = 2;
@@ -21,7 +21,7 @@ const COLUMNS: &[Column] = &[
     Column::new(OF, 5),
 ];
 
-impl Listed for CallDiff {
+impl ListingSource for CallDiff {
     fn listing(&self, _: bool) -> Listing<'_> {
         Listing {
             names: &self.names,
@@ -114,7 +114,7 @@ fn legend(diff: &CallDiff) -> String {
     )
 }
 
-impl Scripted for CallDiff {
+impl JsonSource for CallDiff {
     fn fields(&self, _: bool) -> Value {
         let verdicts = &self.verdicts;
         let is_timed = self.series.by == Blocks::Time;

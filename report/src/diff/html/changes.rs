@@ -71,7 +71,7 @@ fn write_row(diff: &Diff, change: &Change, out: &mut dyn Write) -> io::Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diff::{Counted, DiffOptions, Estimate, Item, Kind, Match, Series, Verdicts};
+    use crate::diff::{DiffOptions, Estimate, Item, Kind, Match, Quantity, Series, Verdicts};
     use crate::profile::tree::ROOT;
     use crate::recording::account::Account;
 
@@ -98,7 +98,7 @@ mod tests {
             detectable: 0.1,
         };
         let item = Item {
-            counted: Counted::Own,
+            counted: Quantity::Own,
             function: 0,
             node: ROOT,
         };

@@ -1,6 +1,6 @@
 //! Calls of a trace as markers: one for each call, from its start to its end.
 
-use crate::export::call_times::{CallEvent, TaskCalls, Told, put_events};
+use crate::export::call_times::{CallEvent, CallWithResult, TaskCalls, put_events};
 use fxprof_processed_profile as fx;
 use std::io;
 use uprof::SpanKind;
@@ -65,14 +65,14 @@ impl<'n> Markers<'n> {
     ) -> io::Result<()> {
         let time =
             |ns: u64| fx::Timestamp::from_nanos_since_reference(offset_ns.saturating_add(ns));
-        let mut open: Vec<(Told<'_>, u64)> = Vec::new();
+        let mut open: Vec<(CallWithResult<'_>, u64)> = Vec::new();
         put_events(calls, &mut |event| {
             let (told, timing) = match event {
                 CallEvent::Begin(told, at_ns) => {
                     open.push((told, at_ns));
                     return Ok(());
                 }
-                CallEvent::Moment(told, at_ns) => (told, fx::MarkerTiming::Instant(time(at_ns))),
+                CallEvent::Instant(told, at_ns) => (told, fx::MarkerTiming::Instant(time(at_ns))),
                 CallEvent::End(at_ns) => match open.pop() {
                     Some((told, since_ns)) => (
                         told,
@@ -96,7 +96,11 @@ impl<'n> Markers<'n> {
         Ok(())
     }
 
-    fn marker(&self, made: &mut fx::Profile, Told { call, result }: Told<'_>) -> CallMarker {
+    fn marker(
+        &self,
+        made: &mut fx::Profile,
+        CallWithResult { call, result }: CallWithResult<'_>,
+    ) -> CallMarker {
         let kind = match call.kind {
             SpanKind::Syscall => "system call",
             kind => kind.name(),

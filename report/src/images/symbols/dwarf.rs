@@ -36,7 +36,7 @@ pub(super) struct DwarfLines<'a> {
     contexts: Mutex<Vec<Context<Bytes<'a>>>>,
     paths: Paths<'a>,
     /// The file that the DWARF shares with others, if it is missing.
-    shared_missing: Option<String>,
+    shared_missing: Option<MissingSupplement>,
     /// Missing split files.
     split_missing: Mutex<BTreeSet<String>>,
 }
@@ -235,7 +235,7 @@ impl<'a> DwarfLines<'a> {
         let missing = self
             .shared_missing
             .iter()
-            .cloned()
+            .map(ToString::to_string)
             .chain(split_text)
             .chain(refused);
         missing.chain(bare).collect()
@@ -334,17 +334,29 @@ fn has_paths(language: Option<gimli::DwLang>) -> bool {
     )
 }
 
+/// A file of shared debug information (DWARF 5, section 7.3.6) that is missing.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{image} shares debug information with {name} (build-id {id}), which isn't here: some inlined functions and files \
+     have no name; install the rest of the package of debug files"
+)]
+struct MissingSupplement {
+    image: String,
+    name: String,
+    id: BuildId,
+}
+
 /// Gives `dwarf` what `holder` shares with other files: the file that .gnu_debugaltlink names, with
 /// its build-id (dwz -m; Debian's packages of debug files).
 ///
 /// # Errors
-/// The name of the file, if it is missing.
+/// The file is missing.
 fn share<'a>(
     store: &'a LineStore,
     holder: &Image,
     search: bool,
     dwarf: &mut Dwarf<Bytes<'a>>,
-) -> Result<(), String> {
+) -> Result<(), MissingSupplement> {
     let Some(link) = holder.section(".gnu_debugaltlink") else {
         return Ok(());
     };
@@ -369,12 +381,11 @@ fn share<'a>(
     };
     let mut places = beside.into_iter().chain([by_id]).filter(|_| search);
     let Some(image) = places.find_map(opened) else {
-        return Err(format!(
-            "{} shares debug information with {name} (build-id {id}), which isn't here: some \
-             inlined functions and files have no name; install the rest of the package of debug \
-             files",
-            holder.name()
-        ));
+        return Err(MissingSupplement {
+            image: holder.name().to_owned(),
+            name,
+            id,
+        });
     };
     let image: &'a Image = store.images.keep(Arc::new(image));
     let load = |id: SectionId| Ok::<_, gimli::Error>(store.section(image, id.name()));

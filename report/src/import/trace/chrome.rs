@@ -11,7 +11,7 @@
 mod event;
 mod slices;
 
-use super::json_objects::{Found, Objects};
+use super::json_objects::{Element, Objects};
 use super::tasks::TASKS_MAX;
 use super::{NameId, SpanSink, TaskLabel};
 use crate::import::ImportError;
@@ -33,8 +33,8 @@ pub fn read(input: &mut dyn BufRead, sink: &mut dyn SpanSink) -> Result<u64, Imp
     let mut reader = Reader::default();
     while let Some(found) = objects.next_object()? {
         match found {
-            Found::Object(bytes, line) => reader.event(bytes, line, sink)?,
-            Found::Broken(what, line) => sink.trouble(line, what),
+            Element::Object(bytes, line) => reader.event(bytes, line, sink)?,
+            Element::Broken(what, line) => sink.trouble(line, what),
         }
     }
     let lines = objects.line();
@@ -52,7 +52,7 @@ struct Reader {
     ids: HashMap<Vec<u8>, u32>,
     places: HashMap<(u32, u32), usize>,
     tasks: Vec<Slices>,
-    waiting: BinaryHeap<Reverse<Waiting>>,
+    waiting: BinaryHeap<Reverse<PendingEvent>>,
     /// Time of the last event processed.
     taken_ns: u64,
     /// Number of events so far.
@@ -74,7 +74,7 @@ enum Kind {
 /// An event that is held back. At equal times, begin and end events keep the order of the text. Whole slices
 /// follow, the longest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Waiting {
+struct PendingEvent {
     time_ns: u64,
     is_whole: bool,
     shortness: u64,
@@ -156,7 +156,7 @@ impl Reader {
             Kind::Whole { end_ns, .. } => u64::MAX - (end_ns - time_ns),
             _ => 0,
         };
-        self.waiting.push(Reverse(Waiting {
+        self.waiting.push(Reverse(PendingEvent {
             time_ns,
             is_whole,
             shortness,

@@ -23,7 +23,7 @@ const CPUS_MAX: usize = 65_536;
 
 /// A line, parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Parsed<'l> {
+struct GraphLine<'l> {
     cpu: u32,
     /// Duration (ns); `None` if the line has none.
     length_ns: Option<u64>,
@@ -104,7 +104,7 @@ impl Cpus {
 }
 
 fn take(
-    parsed: &Parsed<'_>,
+    parsed: &GraphLine<'_>,
     line: u64,
     calls: &mut OpenCalls,
     sink: &mut dyn SpanSink,
@@ -135,7 +135,7 @@ fn take(
 }
 
 /// Parses a line. The error says why it isn't a line of this format.
-fn parse(line: Line<'_>) -> Result<Parsed<'_>, &'static str> {
+fn parse(line: Line<'_>) -> Result<GraphLine<'_>, &'static str> {
     if line.cut {
         return Err("a line is longer than 64 KiB");
     }
@@ -172,7 +172,7 @@ fn parse(line: Line<'_>) -> Result<Parsed<'_>, &'static str> {
     if name.is_empty() && what != What::Ends {
         return Err("a line has no function");
     }
-    Ok(Parsed {
+    Ok(GraphLine {
         cpu,
         length_ns,
         // The outermost level has two spaces after the bar.
@@ -234,10 +234,10 @@ fn number(digits: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::import::trace::collected::Collected;
+    use crate::import::trace::collected::SpanCollector;
 
-    fn read_text(text: &str) -> Collected {
-        let mut sink = Collected::default();
+    fn read_text(text: &str) -> SpanCollector {
+        let mut sink = SpanCollector::default();
         read(&mut text.as_bytes(), &mut sink).unwrap();
         sink
     }

@@ -78,10 +78,10 @@ fn split_caller(event: &[u8]) -> Option<(&[u8], &[u8])> {
 /// Open calls of a task as far as callers show them, outermost first.
 struct Callers {
     task: TaskId,
-    open: Vec<Open>,
+    open: Vec<OpenCall>,
 }
 
-struct Open {
+struct OpenCall {
     name: NameId,
     start_ns: Option<u64>,
     cpu: u32,
@@ -101,7 +101,7 @@ impl Callers {
             Some(at) => self.leave_from(at + 1, sink)?,
             None => {
                 self.leave_from(0, sink)?;
-                self.open.push(Open {
+                self.open.push(OpenCall {
                     name: caller,
                     start_ns: None,
                     cpu: head.cpu,
@@ -112,7 +112,7 @@ impl Callers {
             sink.trouble(line, "a call deeper than 1,024 levels was left out");
             return Ok(());
         }
-        self.open.push(Open {
+        self.open.push(OpenCall {
             name: function,
             start_ns: head.time_ns,
             cpu: head.cpu,
@@ -143,10 +143,10 @@ impl Callers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::import::trace::collected::Collected;
+    use crate::import::trace::collected::SpanCollector;
 
-    fn spans(text: &str) -> Collected {
-        let mut sink = Collected::default();
+    fn spans(text: &str) -> SpanCollector {
+        let mut sink = SpanCollector::default();
         read(&mut text.as_bytes(), &mut sink).unwrap();
         sink
     }

@@ -8,7 +8,7 @@ pub(crate) const EVENT_BYTES_MAX: usize = 64 << 10;
 
 /// The next element of the trace.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Found<'a> {
+pub(crate) enum Element<'a> {
     /// An event, and the number of the line on which it ends, from 1.
     Object(&'a [u8], u64),
     /// A value that isn't an event, or an invalid one, and its line.
@@ -38,7 +38,7 @@ enum Place {
 
 /// How an object or another value ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ended {
+enum ValueEnd {
     Whole,
     TooLong,
     /// A line ended inside a string.
@@ -66,7 +66,7 @@ impl<'i> Objects<'i> {
     ///
     /// # Errors
     /// The errors of the input.
-    pub(crate) fn next_object(&mut self) -> io::Result<Option<Found<'_>>> {
+    pub(crate) fn next_object(&mut self) -> io::Result<Option<Element<'_>>> {
         loop {
             let Some(byte) = self.next_visible()? else {
                 return Ok(None);
@@ -76,7 +76,7 @@ impl<'i> Objects<'i> {
                 (Place::Start, b'{') => self.enter(Place::Members),
                 (Place::Start, _) => {
                     self.enter(Place::End);
-                    return Ok(Some(Found::Broken(
+                    return Ok(Some(Element::Broken(
                         "no JSON array or object begins here",
                         self.line,
                     )));
@@ -101,15 +101,15 @@ impl<'i> Objects<'i> {
     }
 
     /// Reads an event; `byte` is its first byte.
-    fn event(&mut self, byte: u8) -> io::Result<Found<'_>> {
+    fn event(&mut self, byte: u8) -> io::Result<Element<'_>> {
         let ended = self.value(true)?;
         let line = self.line;
         Ok(match ended {
-            Ended::Whole if byte == b'{' => Found::Object(&self.held, line),
-            Ended::Whole => Found::Broken("something that is no event was left out", line),
-            Ended::TooLong => Found::Broken("an event longer than 64 KiB was left out", line),
-            Ended::InString | Ended::Cut => {
-                Found::Broken("an event that is cut was left out", line)
+            ValueEnd::Whole if byte == b'{' => Element::Object(&self.held, line),
+            ValueEnd::Whole => Element::Broken("something that is no event was left out", line),
+            ValueEnd::TooLong => Element::Broken("an event longer than 64 KiB was left out", line),
+            ValueEnd::InString | ValueEnd::Cut => {
+                Element::Broken("an event that is cut was left out", line)
             }
         })
     }
@@ -157,14 +157,14 @@ impl<'i> Objects<'i> {
     }
 
     /// Skips a value. Its bytes are copied to `held` if they are wanted and not too many.
-    fn value(&mut self, wanted: bool) -> io::Result<Ended> {
+    fn value(&mut self, wanted: bool) -> io::Result<ValueEnd> {
         self.held.clear();
         let mut scan = Scan::default();
         let mut too_long = false;
         loop {
             let buffer = self.input.fill_buf()?;
             if buffer.is_empty() {
-                return Ok(Ended::Cut);
+                return Ok(ValueEnd::Cut);
             }
             let (used, end) = scan.over(buffer);
             if wanted && !too_long {
@@ -177,7 +177,7 @@ impl<'i> Objects<'i> {
             self.input.consume(used);
             match end {
                 None => {}
-                Some(Ended::Whole) if too_long => return Ok(Ended::TooLong),
+                Some(ValueEnd::Whole) if too_long => return Ok(ValueEnd::TooLong),
                 Some(end) => return Ok(end),
             }
         }
@@ -196,7 +196,7 @@ struct Scan {
 impl Scan {
     /// Continues with further bytes. Returns how many of them belong to the value, and whether it ends with
     /// them.
-    fn over(&mut self, bytes: &[u8]) -> (usize, Option<Ended>) {
+    fn over(&mut self, bytes: &[u8]) -> (usize, Option<ValueEnd>) {
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
             if self.in_string {
@@ -210,12 +210,12 @@ impl Scan {
                 at += step;
                 let was_escaped = std::mem::take(&mut self.escaped);
                 match bytes[at - 1] {
-                    b'\n' => return (at, Some(Ended::InString)),
+                    b'\n' => return (at, Some(ValueEnd::InString)),
                     b'\\' if !was_escaped => self.escaped = true,
                     b'"' if !was_escaped => {
                         self.in_string = false;
                         if self.depth == 0 {
-                            return (at, Some(Ended::Whole));
+                            return (at, Some(ValueEnd::Whole));
                         }
                     }
                     _ => {}
@@ -228,14 +228,14 @@ impl Scan {
                 b'}' | b']' if self.depth > 0 => {
                     self.depth -= 1;
                     if self.depth == 0 {
-                        return (at + 1, Some(Ended::Whole));
+                        return (at + 1, Some(ValueEnd::Whole));
                     }
                 }
                 // A number or a word ends before the character that follows it.
                 b'}' | b']' | b'{' | b'[' | b'"' | b',' | b':' | b' ' | b'\n' | b'\r' | b'\t'
                     if self.depth == 0 =>
                 {
-                    return (at.max(usize::from(!self.begun)), Some(Ended::Whole));
+                    return (at.max(usize::from(!self.begun)), Some(ValueEnd::Whole));
                 }
                 _ => {}
             }
@@ -257,8 +257,8 @@ mod tests {
         let mut all = Vec::new();
         while let Some(found) = objects.next_object().unwrap() {
             all.push(match found {
-                Found::Object(bytes, line) => (String::from_utf8_lossy(bytes).into_owned(), line),
-                Found::Broken(what, line) => (what.to_owned(), line),
+                Element::Object(bytes, line) => (String::from_utf8_lossy(bytes).into_owned(), line),
+                Element::Broken(what, line) => (what.to_owned(), line),
             });
         }
         all

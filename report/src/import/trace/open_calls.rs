@@ -265,9 +265,9 @@ impl OpenCalls {
 mod tests {
     use super::*;
     use crate::import::trace::TaskLabel;
-    use crate::import::trace::collected::Collected;
+    use crate::import::trace::collected::SpanCollector;
 
-    fn begin(sink: &mut Collected) -> OpenCalls {
+    fn begin(sink: &mut SpanCollector) -> OpenCalls {
         OpenCalls::new(sink.task(TaskLabel {
             space: 0,
             number: 3,
@@ -275,7 +275,7 @@ mod tests {
         }))
     }
 
-    fn entry(sink: &mut Collected, name: &str, start_ns: u64) -> Entry {
+    fn entry(sink: &mut SpanCollector, name: &str, start_ns: u64) -> Entry {
         Entry {
             name: sink.name(name.as_bytes()),
             start_ns: Some(start_ns),
@@ -285,7 +285,7 @@ mod tests {
         }
     }
 
-    fn exit(sink: &mut Collected, name: &str, end_ns: u64) -> Exit {
+    fn exit(sink: &mut SpanCollector, name: &str, end_ns: u64) -> Exit {
         Exit {
             name: Some(sink.name(name.as_bytes())),
             end_ns: Some(end_ns),
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn spans_come_in_the_order_of_their_ends() {
-        let mut sink = Collected::default();
+        let mut sink = SpanCollector::default();
         let mut calls = begin(&mut sink);
         for (name, time_ns, is_entry) in [
             ("before", 1, false),
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn a_call_that_ends_before_it_began_has_no_length() {
-        let mut sink = Collected::default();
+        let mut sink = SpanCollector::default();
         let mut calls = begin(&mut sink);
         let entry = entry(&mut sink, "main", 9);
         calls.enter(entry, &mut sink).unwrap();
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn what_is_too_deep_is_counted_and_what_is_around_it_is_kept() {
-        let mut sink = Collected::default();
+        let mut sink = SpanCollector::default();
         let mut calls = begin(&mut sink);
         for time_ns in 0..u64::from(DEPTHS_MAX) + 3 {
             let entry = entry(&mut sink, "down", time_ns);

@@ -44,7 +44,7 @@ fn read_most(
     if reader.header(&mut bytes, sink)? {
         while reader.chunk(&mut bytes, sink)? {}
     }
-    let count = reader.moments.len() as u64;
+    let count = reader.events.len() as u64;
     reader.tell(sink)?;
     Ok(count)
 }
@@ -55,12 +55,12 @@ struct Reader {
     most: usize,
     dictionary: Dictionary,
     threads: HashMap<(u64, [u8; 16]), u32>,
-    moments: Vec<Moment>,
+    events: Vec<SpanEvent>,
 }
 
 /// A record, reduced to what spans need.
 #[derive(Debug, Clone, Copy)]
-struct Moment {
+struct SpanEvent {
     time_ns: u64,
     /// Offset in the file (bytes), for messages.
     offset: u64,
@@ -140,13 +140,13 @@ impl Reader {
             if record.time_ns == 0 {
                 continue;
             }
-            self.moment(&record, at, sink);
+            self.event(&record, at, sink);
         }
         Ok(())
     }
 
-    fn moment(&mut self, record: &Record, at: u64, sink: &mut dyn SpanSink) {
-        if self.moments.len() >= self.most {
+    fn event(&mut self, record: &Record, at: u64, sink: &mut dyn SpanSink) {
+        if self.events.len() >= self.most {
             sink.trouble(at, "a record beyond 67,108,864 of them was left out");
             return;
         }
@@ -171,7 +171,7 @@ impl Reader {
         let (name, part) = self
             .dictionary
             .call(record.tracepoint, record.pointer, sink);
-        self.moments.push(Moment {
+        self.events.push(SpanEvent {
             time_ns: record.time_ns,
             offset: at,
             thread,
@@ -185,40 +185,40 @@ impl Reader {
     /// Emits the calls of all records.
     fn tell(mut self, sink: &mut dyn SpanSink) -> Result<(), ImportError> {
         // The sort is stable: records with equal times keep the order of the file.
-        self.moments.sort_by_key(|moment| moment.time_ns);
+        self.events.sort_by_key(|event| event.time_ns);
         let mut names = vec![[0; 16]; self.threads.len()];
         for ((_, name), number) in &self.threads {
             names[*number as usize] = *name;
         }
         let mut tasks = Tasks::default();
-        for moment in &self.moments {
-            let name = &names[moment.thread as usize];
+        for event in &self.events {
+            let name = &names[event.thread as usize];
             let end = memchr::memchr(0, name).unwrap_or(name.len());
             let label = TaskLabel {
                 space: 0,
-                number: moment.thread,
+                number: event.thread,
                 name: &name[..end],
             };
-            let Some(calls) = tasks.of(label, moment.offset, sink) else {
+            let Some(calls) = tasks.of(label, event.offset, sink) else {
                 continue;
             };
             let entry = Entry {
-                name: moment.name,
-                start_ns: Some(moment.time_ns),
-                cpu: Some(moment.cpu),
+                name: event.name,
+                start_ns: Some(event.time_ns),
+                cpu: Some(event.cpu),
                 kind: SpanKind::Slice,
-                line: moment.offset,
+                line: event.offset,
             };
-            match moment.part {
+            match event.part {
                 Part::Begins => calls.enter(entry, sink)?,
                 Part::Alone => calls.leaf_at(u64::from(calls.depth()), entry, None, sink)?,
                 Part::Ends | Part::Fails => {
                     let exit = Exit {
-                        name: Some(moment.name),
-                        end_ns: Some(moment.time_ns),
+                        name: Some(event.name),
+                        end_ns: Some(event.time_ns),
                         length_ns: None,
-                        result: moment.error.map(|error| -i64::from(error)),
-                        line: moment.offset,
+                        result: event.error.map(|error| -i64::from(error)),
+                        line: event.offset,
                     };
                     calls.leave(exit, sink)?;
                 }

@@ -30,7 +30,7 @@ pub fn read(input: &mut dyn BufRead, sink: &mut dyn SpanSink) -> Result<u64, Imp
     let mut thread = (None, String::new());
     while let Some(line) = lines.next_line()? {
         // Arguments aren't needed, but a line that was cut has lost its result.
-        let logged = Logged::of(line.bytes);
+        let logged = LogLine::of(line.bytes);
         let Some(logged) = logged.filter(|_| !line.cut) else {
             if line.cut {
                 sink.trouble(line.number, "a line longer than 64 KiB was left out");
@@ -79,7 +79,7 @@ pub fn read(input: &mut dyn BufRead, sink: &mut dyn SpanSink) -> Result<u64, Imp
             };
             calls.enter_at(0, entry, sink)?;
         }
-        if let Some(Returned { result, length_ns }) = logged.returned {
+        if let Some(SyscallReturn { result, length_ns }) = logged.returned {
             let exit = Exit {
                 name: Some(syscall),
                 end_ns: logged.time_ns.filter(|_| !logged.begins),
@@ -103,31 +103,31 @@ enum Thread<'a> {
 
 /// A line of a log.
 #[derive(Debug, PartialEq, Eq)]
-struct Logged<'a> {
+struct LogLine<'a> {
     task: Thread<'a>,
     time_ns: Option<u64>,
     syscall: &'a [u8],
     /// Whether the call begins in this line; it may also end there.
     begins: bool,
     /// `None` if the call continues in another line, or never returns.
-    returned: Option<Returned>,
+    returned: Option<SyscallReturn>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Returned {
+struct SyscallReturn {
     /// `None` if the log doesn't show it as a number.
     result: Option<i64>,
     length_ns: Option<u64>,
 }
 
-impl<'a> Logged<'a> {
-    fn of(line: &'a [u8]) -> Option<Logged<'a>> {
+impl<'a> LogLine<'a> {
+    fn of(line: &'a [u8]) -> Option<LogLine<'a>> {
         let (task, rest) = split_task(line.trim_ascii_end());
         let (time_ns, rest) = split_time(rest);
         if let Some(rest) = rest.strip_prefix(b"<... ") {
             let end = name_length(rest).filter(|end| rest.get(*end) == Some(&b' '))?;
             let returned = returned(rest);
-            return Some(Logged {
+            return Some(LogLine {
                 task,
                 time_ns,
                 syscall: &rest[..end],
@@ -141,7 +141,7 @@ impl<'a> Logged<'a> {
         if !goes_on && memchr::memmem::rfind(rest, b") ").is_none() {
             return None;
         }
-        Some(Logged {
+        Some(LogLine {
             task,
             time_ns,
             syscall: &rest[..end],
@@ -159,7 +159,7 @@ fn name_length(text: &[u8]) -> Option<usize> {
 }
 
 /// `) = 3`, `) = ENOENT`, `) = -1 ENOENT (No such file or directory) <0.000012>`; `) = ?` is a call that never returns.
-fn returned(rest: &[u8]) -> Option<Returned> {
+fn returned(rest: &[u8]) -> Option<SyscallReturn> {
     let at = memchr::memmem::rfind(rest, b" = ")?;
     if !rest[..at].trim_ascii_end().ends_with(b")") && !rest[..at].ends_with(b">") {
         return None;
@@ -178,7 +178,7 @@ fn returned(rest: &[u8]) -> Option<Returned> {
     let length = last
         .strip_prefix(b"<")
         .and_then(|length| length.strip_suffix(b">"));
-    Some(Returned {
+    Some(SyscallReturn {
         result,
         length_ns: length.and_then(seconds_ns),
     })
@@ -239,7 +239,7 @@ fn is_aside(line: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::import::trace::collected::Collected;
+    use crate::import::trace::collected::SpanCollector;
 
     #[test]
     fn nanoss_log_is_read_after_its_source() {
@@ -259,7 +259,7 @@ hello (there)
 [2] exit_group(0) = ?
 % time      seconds   usecs/call        calls       errors syscall
 ";
-        let mut sink = Collected::default();
+        let mut sink = SpanCollector::default();
         let lines = read(&mut text.as_bytes(), &mut sink).unwrap();
         assert_eq!(lines, 13);
         let found: Vec<_> = sink
@@ -301,7 +301,7 @@ hello (there)
 4170  1700000000.000700 exit_group(0)     = ?
 4170  1700000000.000800 +++ exited with 0 +++
 ";
-        let mut sink = Collected::default();
+        let mut sink = SpanCollector::default();
         read(&mut text.as_bytes(), &mut sink).unwrap();
         assert_eq!(sink.troubles, []);
         let found: Vec<_> = sink

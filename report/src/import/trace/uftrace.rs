@@ -140,7 +140,7 @@ fn split_at(bytes: &[u8], byte: u8) -> Option<(&[u8], &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::import::trace::collected::Collected;
+    use crate::import::trace::collected::SpanCollector;
 
     #[test]
     fn entries_and_exits_become_calls() {
@@ -165,7 +165,7 @@ reading 4173.dat
 reading perf-cpu0.dat
 15600.524081078   4172: [event] linux:sched-in(200001)
 ";
-        let mut sink = Collected::default();
+        let mut sink = SpanCollector::default();
         let lines = read(&mut text.as_bytes(), &mut sink).unwrap();
         assert_eq!(lines, 19);
         let expected = [

@@ -107,7 +107,7 @@ impl BlockStacks {
             Err(fault) => {
                 let mut lost = BlockStacks::default();
                 lost.account.undecoded = samples;
-                lost.fault = Some(fault);
+                lost.fault = Some(fault.to_string());
                 return lost;
             }
         };

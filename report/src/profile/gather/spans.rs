@@ -133,7 +133,7 @@ impl Joining<'_, '_, '_, '_, '_> {
 }
 
 impl Visit for Joining<'_, '_, '_, '_, '_> {
-    type Kept = Kept;
+    type Context = Kept;
 
     fn enter(&mut self, call: &Call<'_>, caller: Option<&Kept>) -> Kept {
         let row = &call.row;

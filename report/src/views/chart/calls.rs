@@ -1,7 +1,7 @@
 //! Calls of a thread as ranges of time: at each moment, the innermost call. If a trace has no times, its
 //! calls follow each other in their order, each with its self time. Only durations are known then.
 
-use super::Moment;
+use super::TimedStack;
 use crate::profile::gather::Sampled;
 use crate::profile::tree::NodeId;
 
@@ -35,7 +35,7 @@ pub(super) fn are_timed(calls: &[InOrder]) -> bool {
 }
 
 /// The ranges of time of a thread's calls; `calls` has the last call first.
-pub(super) fn moments(mut calls: Vec<InOrder>) -> Vec<Moment> {
+pub(super) fn timed_stacks(mut calls: Vec<InOrder>) -> Vec<TimedStack> {
     calls.reverse();
     if are_timed(&calls) {
         by_time(calls)
@@ -44,17 +44,21 @@ pub(super) fn moments(mut calls: Vec<InOrder>) -> Vec<Moment> {
     }
 }
 
-fn by_order(calls: &[InOrder]) -> Vec<Moment> {
+fn by_order(calls: &[InOrder]) -> Vec<TimedStack> {
     let mut done_ns: u64 = 0;
-    let stretches = calls.iter().map(|call| {
-        let moment = (done_ns, call.node, call.own_ns);
+    let stacks = calls.iter().map(|call| {
+        let stack = TimedStack {
+            since_ns: done_ns,
+            node: call.node,
+            length_ns: call.own_ns,
+        };
         done_ns = done_ns.saturating_add(call.own_ns);
-        moment
+        stack
     });
-    stretches.filter(|(_, _, own_ns)| *own_ns > 0).collect()
+    stacks.filter(|stack| stack.length_ns > 0).collect()
 }
 
-fn by_time(calls: Vec<InOrder>) -> Vec<Moment> {
+fn by_time(calls: Vec<InOrder>) -> Vec<TimedStack> {
     // A call without a time or an end gets no time of its own. It shows in the stacks of its callees.
     let timed = calls
         .into_iter()
@@ -65,7 +69,11 @@ fn by_time(calls: Vec<InOrder>) -> Vec<Moment> {
     let mut found = Vec::new();
     let mut put = |from_ns: u64, until_ns: u64, node: NodeId| {
         if until_ns > from_ns {
-            found.push((from_ns, node, until_ns - from_ns));
+            found.push(TimedStack {
+                since_ns: from_ns,
+                node,
+                length_ns: until_ns - from_ns,
+            });
         }
     };
     let mut open: Vec<(u64, NodeId)> = Vec::new();
@@ -104,6 +112,14 @@ mod tests {
         }
     }
 
+    /// Start, stack and length of each.
+    fn stacks_of(calls: &[InOrder]) -> Vec<(u64, NodeId, u64)> {
+        let stacks = timed_stacks(calls.to_vec()).into_iter();
+        stacks
+            .map(|stack| (stack.since_ns, stack.node, stack.length_ns))
+            .collect()
+    }
+
     #[test]
     fn at_each_moment_it_is_the_innermost_call() {
         // 1 calls 2 twice, then 3 begins. The last call comes first, as from a recording.
@@ -121,7 +137,7 @@ mod tests {
             (80, 1, 20),
             (200, 3, 10),
         ];
-        assert_eq!(moments(calls.to_vec()), expected);
+        assert_eq!(stacks_of(&calls), expected);
     }
 
     #[test]
@@ -132,9 +148,7 @@ mod tests {
             call(4, None, None, 0),
             call(1, None, Some(50), 30),
         ];
-        assert_eq!(
-            moments(calls.to_vec()),
-            [(0, 1, 30), (30, 2, 20), (50, 3, 7)]
-        );
+        let expected = [(0, 1, 30), (30, 2, 20), (50, 3, 7)];
+        assert_eq!(stacks_of(&calls), expected);
     }
 }

@@ -7,7 +7,7 @@ mod sources;
 
 use crate::profile::Profile;
 use crate::profile::labels::{Label, LabelId, Labels};
-use crate::profile::reduced::{Reduced, function};
+use crate::profile::reduced::{ReducedProfile, function};
 use crate::source_files::SourceFiles;
 use crate::stacks::code::Codes;
 use crate::views::annotate::spots::Spots;
@@ -29,7 +29,7 @@ const STACKS_MAX: usize = 300_000;
 #[derive(Debug)]
 pub(crate) struct Code {
     /// The stacks. Their frames are lines and instructions where there is code to show.
-    pub(crate) reduced: Reduced,
+    pub(crate) reduced: ReducedProfile,
     /// The code for the script, if there is any.
     pub(crate) value: Option<Value>,
     /// Lines that say what code the page contains, and what it leaves out.
@@ -150,10 +150,10 @@ fn fitting(
     places: &Profile,
     functions: usize,
     told: &dyn Fn(LabelId, usize) -> Label,
-) -> (Reduced, usize) {
+) -> (ReducedProfile, usize) {
     let mut most = functions;
     loop {
-        let mut reduced = Reduced::default();
+        let mut reduced = ReducedProfile::default();
         reduced.extend(places, |id| told(id, most));
         if most == 0 || reduced.tree.nodes().len() <= STACKS_MAX {
             reduced.take_found(places);

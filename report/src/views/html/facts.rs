@@ -31,11 +31,11 @@ const RECORDINGS_MAX: usize = 20;
 const WARNINGS_MAX: usize = 20;
 
 /// A recording, and its survey.
-pub(crate) type Surveyed<'a> = (&'a Recording, Survey);
+pub(crate) type RecordingSurvey<'a> = (&'a Recording, Survey);
 
 /// Writes what was recorded, in a few lines.
 pub(crate) fn write_summary(
-    recordings: &[Surveyed<'_>],
+    recordings: &[RecordingSurvey<'_>],
     identify: bool,
     out: &mut dyn Write,
 ) -> io::Result<()> {
@@ -56,7 +56,7 @@ pub(crate) fn write_summary(
 
 /// Writes everything that is known, folded.
 pub(crate) fn write_recordings<'a>(
-    recordings: impl Iterator<Item = &'a Surveyed<'a>>,
+    recordings: impl Iterator<Item = &'a RecordingSurvey<'a>>,
     identify: bool,
     out: &mut dyn Write,
 ) -> io::Result<()> {

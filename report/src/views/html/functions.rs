@@ -3,11 +3,11 @@
 use super::shell::text;
 use crate::profile::Profile;
 use crate::profile::functions::{TopRow, rows};
-use crate::recording::account::share;
 use crate::recording::unit::Unit;
 use crate::text::short;
 use std::cmp::Reverse;
 use std::io::{self, Write};
+use uprof::words::share;
 
 /// Most functions in the table.
 const ROWS_MAX: usize = 1000;

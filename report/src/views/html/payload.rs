@@ -51,7 +51,7 @@ const VERSION: u32 = 2;
 
 /// One sample, as it is kept until the page is written.
 #[derive(Debug, Clone, Copy)]
-struct Moment {
+struct PageSample {
     since_ns: u64,
     node: u32,
     task: u32,
@@ -59,7 +59,7 @@ struct Moment {
 }
 
 /// The tables that the samples refer to.
-pub(crate) struct Carried<'a> {
+pub(crate) struct SampleTables<'a> {
     /// The recordings, by number.
     pub(crate) recordings: &'a [&'a Recording],
     /// The samples' stacks.
@@ -77,7 +77,7 @@ pub(crate) struct Carried<'a> {
 /// Samples, as far as they fit into a page.
 #[derive(Debug, Default)]
 pub(crate) struct Payload {
-    moments: Vec<Moment>,
+    samples: Vec<PageSample>,
     /// The weight of each sample; empty as long as all weights are 1.
     weights: Vec<u64>,
     /// Number of each task, by recording and thread.
@@ -92,7 +92,7 @@ impl Payload {
     pub(crate) fn add(&mut self, sampled: &Sampled) {
         // Samples beyond the limit are counted, too: the message says how many there are.
         self.count += 1;
-        if self.moments.len() == SAMPLES_MAX {
+        if self.samples.len() == SAMPLES_MAX {
             return;
         }
         let (number, task, amount) = (sampled.recording, sampled.task, sampled.weight.amount);
@@ -123,12 +123,12 @@ impl Payload {
         }
         // Weights are stored once one differs from 1. The earlier samples get theirs then.
         if amount != 1 && self.weights.is_empty() {
-            self.weights.resize(self.moments.len(), 1);
+            self.weights.resize(self.samples.len(), 1);
         }
         if amount != 1 || !self.weights.is_empty() {
             self.weights.push(amount);
         }
-        self.moments.push(Moment {
+        self.samples.push(PageSample {
             since_ns,
             node,
             task,
@@ -156,7 +156,7 @@ impl Payload {
                 if row.wait.is_some() || counted.contains(&row.state) {
                     continue;
                 }
-                if self.moments.len() >= SAMPLES_MAX {
+                if self.samples.len() >= SAMPLES_MAX {
                     return;
                 }
                 let since_ns = row.time_ns.saturating_sub(recording.start_ns());
@@ -167,14 +167,14 @@ impl Payload {
 
     /// Replaces the number of each sample's stack.
     pub(crate) fn renumber(&mut self, stack: impl Fn(NodeId) -> NodeId) {
-        for one in &mut self.moments {
+        for one in &mut self.samples {
             one.node = stack(one.node);
         }
     }
 
     /// The states of the samples.
     pub(crate) fn states(&self) -> BTreeSet<State> {
-        self.moments.iter().map(|one| one.state).collect()
+        self.samples.iter().map(|one| one.state).collect()
     }
 
     /// Why the samples don't fit into the page; `None` if they do.
@@ -195,7 +195,7 @@ impl Payload {
 /// Writes the parts, or a line that says why they are missing. Returns whether they were written.
 pub(crate) fn write(
     payload: &Payload,
-    carried: &Carried<'_>,
+    carried: &SampleTables<'_>,
     out: &mut dyn Write,
 ) -> io::Result<bool> {
     if let Some(refused) = payload.refused(carried.tree) {
@@ -228,7 +228,7 @@ fn tick_ns(payload: &Payload, unit: Unit) -> u64 {
     match unit {
         Unit::OffCpu | Unit::Calls | Unit::VcpuTime => 1,
         Unit::Samples => {
-            let last = payload.moments.iter().map(|one| one.since_ns);
+            let last = payload.samples.iter().map(|one| one.since_ns);
             let last = last.max().unwrap_or(0);
             let mut tick_ns = TICK_NS;
             while last / tick_ns > TICKS_MAX {
@@ -239,7 +239,7 @@ fn tick_ns(payload: &Payload, unit: Unit) -> u64 {
     }
 }
 
-fn tables(carried: &Carried<'_>, about: Value, order: &Preorder) -> Columns {
+fn tables(carried: &SampleTables<'_>, about: Value, order: &Preorder) -> Columns {
     let all = carried.labels;
     let mut columns = Columns::default();
     columns.bytes(about.to_string().as_bytes());
@@ -276,7 +276,7 @@ fn tables(carried: &Carried<'_>, about: Value, order: &Preorder) -> Columns {
 }
 
 /// The JSON object that describes the columns.
-fn about(payload: &Payload, carried: &Carried<'_>, tick_ns: u64) -> Value {
+fn about(payload: &Payload, carried: &SampleTables<'_>, tick_ns: u64) -> Value {
     let recordings = carried.recordings;
     let length_ns = |one: &&Recording| one.end_ns().saturating_sub(one.start_ns());
     let tasks = payload.tasks.iter().map(|(number, task)| {
@@ -317,10 +317,10 @@ fn about(payload: &Payload, carried: &Carried<'_>, tick_ns: u64) -> Value {
 }
 
 fn samples(payload: &Payload, order: &Preorder, tick_ns: u64) -> Columns {
-    let moments = &payload.moments;
-    let mut by_time: Vec<u32> = (0..moments.len() as u32).collect();
-    by_time.sort_by_key(|number| moments[*number as usize].since_ns);
-    let sorted = || by_time.iter().map(|number| &moments[*number as usize]);
+    let samples = &payload.samples;
+    let mut by_time: Vec<u32> = (0..samples.len() as u32).collect();
+    by_time.sort_by_key(|number| samples[*number as usize].since_ns);
+    let sorted = || by_time.iter().map(|number| &samples[*number as usize]);
     let mut columns = Columns::default();
     let mut before = 0;
     columns.column(sorted().map(|one| {
@@ -375,7 +375,7 @@ mod tests {
             refused.contains("2000001 samples, and a page carries 2000000 at most"),
             "{refused}"
         );
-        assert_eq!(payload.moments.len(), SAMPLES_MAX);
+        assert_eq!(payload.samples.len(), SAMPLES_MAX);
     }
 
     #[test]

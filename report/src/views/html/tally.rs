@@ -7,12 +7,12 @@ use super::shell::text;
 use crate::profile::Profile;
 use crate::profile::gather::{Sampled, names};
 use crate::recording::Recording;
-use crate::recording::account::share;
 use crate::recording::processes::task_name;
 use crate::recording::unit::Unit;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use uprof::Task;
+use uprof::words::share;
 
 /// Counts by time and by thread.
 #[derive(Debug, Default)]

@@ -8,13 +8,13 @@ use std::cmp::Reverse;
 /// Open slices, outermost first.
 pub(super) struct Slices {
     task: TaskId,
-    open: Vec<Open>,
+    open: Vec<OpenSlice>,
     /// Number of open slices deeper than the limit.
     beyond: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Open {
+struct OpenSlice {
     name: NameId,
     start_ns: u64,
     /// Its end, if its event states one.
@@ -47,7 +47,7 @@ impl Slices {
             sink.trouble(line, "a slice deeper than 1,024 levels was left out");
             return Ok(());
         }
-        self.open.push(Open {
+        self.open.push(OpenSlice {
             name,
             start_ns: time_ns,
             end_ns: None,
@@ -71,7 +71,7 @@ impl Slices {
             return Ok(());
         }
         let is_it =
-            |open: &Open| open.end_ns.is_none() && name.is_none_or(|name| name == open.name);
+            |open: &OpenSlice| open.end_ns.is_none() && name.is_none_or(|name| name == open.name);
         let Some(at) = self.open.iter().rposition(is_it) else {
             let Some(name) = name else {
                 sink.trouble(line, "a slice ends where none is open");
@@ -82,7 +82,7 @@ impl Slices {
             }
             // The innermost open slice may already be at the limit of depth.
             let depth = self.open.last().map_or(0, |open| open.depth + 1);
-            let unbegun = Open {
+            let unbegun = OpenSlice {
                 name,
                 start_ns: time_ns,
                 end_ns: None,
@@ -119,7 +119,7 @@ impl Slices {
         sink: &mut dyn SpanSink,
     ) -> Result<(), ImportError> {
         self.end_until(start_ns, sink)?;
-        let holds_it = |open: &Open| open.end_ns.is_none_or(|end| end >= end_ns);
+        let holds_it = |open: &OpenSlice| open.end_ns.is_none_or(|end| end >= end_ns);
         let around = self.open.iter().rposition(holds_it);
         if around.map_or(0, |at| at + 1) < self.open.len() {
             sink.trouble(line, "a slice ends after the one around it");
@@ -129,7 +129,7 @@ impl Slices {
             sink.trouble(line, "a slice deeper than 1,024 levels was left out");
             return Ok(());
         }
-        self.open.push(Open {
+        self.open.push(OpenSlice {
             name,
             start_ns,
             end_ns: Some(end_ns),
@@ -151,7 +151,7 @@ impl Slices {
 
     /// Ends the whole slices that end by `time_ns`, in the order of their ends.
     fn end_until(&mut self, time_ns: u64, sink: &mut dyn SpanSink) -> Result<(), ImportError> {
-        let is_over = |open: &Open| open.end_ns.is_some_and(|end| end <= time_ns);
+        let is_over = |open: &OpenSlice| open.end_ns.is_some_and(|end| end <= time_ns);
         loop {
             let over = self
                 .open
@@ -168,7 +168,7 @@ impl Slices {
         }
     }
 
-    fn span(&self, open: Open, end_ns: Option<u64>) -> Span {
+    fn span(&self, open: OpenSlice, end_ns: Option<u64>) -> Span {
         let length_ns = end_ns.and_then(|end| end.checked_sub(open.start_ns));
         Span {
             name: open.name,

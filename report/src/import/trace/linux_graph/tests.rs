@@ -1,10 +1,10 @@
 //! The output of trace-cmd and tracefs, with all their columns.
 
 use super::*;
-use crate::import::trace::collected::Collected;
+use crate::import::trace::collected::SpanCollector;
 
-fn spans(text: &str) -> Collected {
-    let mut sink = Collected::default();
+fn spans(text: &str) -> SpanCollector {
+    let mut sink = SpanCollector::default();
     read(&mut text.as_bytes(), &mut sink).unwrap();
     sink
 }

@@ -1,7 +1,7 @@
 //! These files were written by hand to match core/trace.cc of OSv (`trace::create_trace_dump`).
 
 use super::*;
-use crate::import::trace::collected::Collected;
+use crate::import::trace::collected::SpanCollector;
 
 /// Writes a file in OSv's format.
 #[derive(Default)]
@@ -122,8 +122,8 @@ fn file() -> Vec<u8> {
     file.0
 }
 
-fn spans(bytes: &[u8]) -> Collected {
-    let mut sink = Collected::default();
+fn spans(bytes: &[u8]) -> SpanCollector {
+    let mut sink = SpanCollector::default();
     read(&mut &*bytes, &mut sink).unwrap();
     sink
 }
@@ -159,7 +159,7 @@ fn a_file_that_is_cut_has_the_calls_before() {
 
 #[test]
 fn records_beyond_the_limit_are_left_out_and_counted() {
-    let mut sink = Collected::default();
+    let mut sink = SpanCollector::default();
     read_most(3, &mut &file()[..], &mut sink).unwrap();
     assert_eq!(sink.spans.len(), 3);
     assert_eq!(sink.troubles.len(), 6);
