@@ -100,6 +100,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         let counts = counts.filter_map(|one| one.function.parse().ok());
         options.slowest = counts.max().unwrap_or(0);
     }
+    options.survey = needs(Needs::Places);
     let library = selecting.images.library()?;
     let by_place = (needs(Needs::Places) && !args.no_source || needs(Needs::Lines))
         && options.by == By::Function;

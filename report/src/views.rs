@@ -77,7 +77,8 @@ pub enum Needs {
     Calls,
     /// Calls of a trace one by one, the last one of a recording first: [`Drawn::add`] is called for each.
     EachCall,
-    /// One by one and by instruction, if functions are asked for and images may be read: [`Shown::places`].
+    /// One by one and by instruction, if functions are asked for and images may be read: [`Shown::places`]. The
+    /// recordings are surveyed in the same pass.
     Places,
     /// Summed, and by instruction as well, where functions are asked for: [`Shown::places`].
     Lines,
