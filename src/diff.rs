@@ -123,6 +123,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         identify: args.selecting.identify,
         ..DiffOptions::default()
     };
+    options.gather.survey = args.html.is_some();
     options.least_change = args.min_change.unwrap_or(if of_calls {
         LEAST_OF_CALLS
     } else {

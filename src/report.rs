@@ -108,6 +108,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     if needs(Needs::VcpuTime) {
         options.filter.unit = Some(Unit::VcpuTime);
     }
+    options.survey = needs(Needs::Places);
     let library = selecting.images.library()?;
     let by_place = (needs(Needs::Places) && !args.no_source || needs(Needs::Lines))
         && options.by == By::Function;

@@ -299,6 +299,7 @@ impl Selecting {
             by_process: self.processes == Some(ProcessesFlag::Apart),
             by_recording: recordings > 1,
             slowest: 0,
+            survey: false,
         }
     }
 }

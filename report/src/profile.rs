@@ -23,7 +23,9 @@ pub use labels::{Label, LabelId, Labels, TextId};
 pub use reduced::ReducedProfile;
 pub use tree::{Node, NodeId, ROOT, StackTree};
 
+use crate::recording::Recording;
 use crate::recording::account::Account;
+use crate::recording::survey::{Survey, survey};
 use crate::recording::unit::Unit;
 use crate::stacks::idle::IdlePlaces;
 use std::collections::{BTreeMap, HashMap};
@@ -64,6 +66,16 @@ pub struct NotCounted {
     pub by_state: BTreeMap<State, u64>,
     /// Addresses where the guest idled, although its recorder could not detect idleness.
     pub(crate) idle: IdlePlaces,
+    /// The survey of the recording, if it was made along with the profile.
+    pub(crate) survey: Option<Survey>,
+}
+
+impl NotCounted {
+    /// The survey of `recording`, whose samples these are.
+    pub(crate) fn survey(&self, recording: &Recording) -> Survey {
+        let made = || survey(recording, &self.idle.of(recording), &|_, _| ());
+        self.survey.clone().unwrap_or_else(made)
+    }
 }
 
 impl Profile {

@@ -114,7 +114,8 @@ pub enum Needs {
     /// Wall time of vCPUs: [`Profile::vcpu_times`] and [`Profile::exits`]. Views that need only the profile show it by
     /// function beside such a view.
     VcpuTime,
-    /// One by one and by instruction, if functions are asked for and images may be read: [`Content::places`].
+    /// One by one and by instruction, if functions are asked for and images may be read: [`Content::places`]. The
+    /// recordings are surveyed in the same pass.
     Places,
     /// Summed, and by instruction as well, where functions are asked for: [`Content::places`].
     Lines,

@@ -262,6 +262,12 @@ impl RuleSet {
         Some(number)
     }
 
+    /// Gives back memory that the rules don't need.
+    pub fn shrink_to_fit(&mut self) {
+        self.rules.shrink_to_fit();
+        self.saves.shrink_to_fit();
+    }
+
     /// Bytes that the rules take in memory.
     pub fn size_bytes(&self) -> usize {
         size_of_val(&self.rules[..])

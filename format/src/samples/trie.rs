@@ -261,6 +261,9 @@ impl TableReader<'_> {
     /// row of two bytes could request a walk over the whole table.
     pub fn read(mut self) -> Result<StackTable, Fault> {
         let mut table = StackTable::default();
+        // Each node has at least one byte, and nearly all have one.
+        let most = self.steps.remaining().min(MAX_NODES);
+        table.nodes.reserve_exact(most);
         let mut successors = Successors::default();
         // The nodes of the path to the last node, and the numbers of their frames.
         let mut path: Vec<(u32, FrameNumber)> = Vec::new();

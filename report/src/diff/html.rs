@@ -12,7 +12,6 @@ use crate::profile::found_by::FoundBy;
 use crate::profile::gather::Sampled;
 use crate::profile::labels::{Label, Labels};
 use crate::profile::tree::ROOT;
-use crate::recording::survey::survey;
 use crate::recording::unit::Unit;
 use crate::recording::{Recording, last_part};
 use crate::views::html::facts::{self, Basis, RecordingSurvey};
@@ -60,7 +59,7 @@ pub fn write(
         let left_out = all.iter().zip(&diff.series.not_counted);
         for (number, (one, left_out)) in left_out.enumerate() {
             let payload = &mut samples.payload;
-            payload.add_idle(number, one, &counted, &left_out.idle);
+            payload.add_idle(number, one, &counted, left_out);
         }
     }
     let joined = &diff.series.joined;
@@ -70,8 +69,7 @@ pub fn write(
     let mut not_counted = diff.series.not_counted.iter();
     let surveyed = recordings.map(|side| {
         let side = side.iter().zip(not_counted.by_ref());
-        let side =
-            side.map(|(one, left_out)| (*one, survey(one, &left_out.idle.of(one), &|_, _| ())));
+        let side = side.map(|(one, left_out)| (*one, left_out.survey(one)));
         side.collect::<Vec<RecordingSurvey<'_>>>()
     });
     let identify = diff.options.identify;

@@ -191,6 +191,8 @@ impl SymbolTable {
                 break;
             }
         }
+        table.entries.shrink_to_fit();
+        table.names.shrink_to_fit();
         table
     }
 

@@ -20,6 +20,7 @@ use crate::recording::Recording;
 use crate::recording::account::Account;
 use crate::recording::processes::{Processes, task_name};
 use crate::recording::rows::EffectiveRows;
+use crate::recording::survey::Survey;
 use crate::recording::unit::{Unit, Weight};
 use crate::stacks::idle::Idle;
 use crate::stacks::symbolizer::Symbolizer;
@@ -71,6 +72,8 @@ pub struct Options {
     pub by_recording: bool,
     /// How many of the slowest calls of a trace to keep, with what they called.
     pub slowest: usize,
+    /// Survey the recordings, too.
+    pub survey: bool,
 }
 
 impl Default for Options {
@@ -85,6 +88,7 @@ impl Default for Options {
             by_process: false,
             by_recording: false,
             slowest: 0,
+            survey: false,
         }
     }
 }
@@ -240,17 +244,22 @@ fn gather_unit(
         } else {
             recording.blocks()
         };
+        let is_surveyed = options.survey && unit != Unit::Calls;
+        let mut survey = is_surveyed.then(|| Survey::begin(recording));
         for batch in samples.chunks(BATCH) {
             let mut stacks: Vec<BlockStacks> = batch
                 .par_iter()
-                .map(|place| {
-                    BlockStacks::read(recording, &unwinders, &idle, place, &options.filter, merge)
-                })
+                .map(|place| BlockStacks::read(recording, &unwinders, &idle, place, options, merge))
                 .collect();
             gathering.naming.add(&mut stacks, &mut profile.labels);
             for stacks in &stacks {
                 gathering.join(stacks, &mut profile, &mut each);
+                if let (Some(whole), Some(part)) = (&mut survey, &stacks.survey) {
+                    whole.add(part);
+                }
             }
+            // Each batch reads code and unwind rules all over the images.
+            symbolizer.release();
             done += batch
                 .iter()
                 .map(|block| u64::from(block.samples))
@@ -261,6 +270,7 @@ fn gather_unit(
         profile.not_counted.push(NotCounted {
             by_state: since(&before, &profile.account.by_state),
             idle: idle.into_places(),
+            survey,
         });
         profile.warnings.extend(symbolizer.warnings());
         explains_unnamed |= symbolizer.explains_unnamed();

@@ -62,6 +62,10 @@ impl Labels {
         if text.is_empty() && !self.texts.is_empty() {
             return 0;
         }
+        // Most texts are known, and those that are kept are printable.
+        if let Some(&id) = self.by_text.get(text) {
+            return id;
+        }
         let text = printable(text);
         if let Some(&id) = self.by_text.get(text.as_ref()) {
             return id;

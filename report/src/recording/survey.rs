@@ -2,10 +2,10 @@
 //! guest was paused for them, how late they were, and what can't be read.
 
 use crate::recording::rows::{EffectiveRows, States};
-use crate::recording::{Recording, SpanCounts};
+use crate::recording::{Recording, SampleBlockPlace, SpanCounts};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
-use uprof::{Durations, SampleBlock, State, Stop, Task};
+use uprof::{Durations, Fault, Row, SampleBlock, State, Stop, Task};
 
 /// Statistics of a whole recording.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -50,22 +50,11 @@ pub(crate) fn survey(
 ) -> Survey {
     let blocks = recording.blocks();
     let total = blocks.iter().map(|block| u64::from(block.samples)).sum();
-    let mut whole = Survey {
-        damaged_sections: recording.damaged_sections().collect(),
-        spans: SpanCounts::of(recording),
-        ..Survey::default()
-    };
+    let mut whole = Survey::begin(recording);
     for batch in blocks.chunks(32) {
         let parts: Vec<Survey> = batch
             .par_iter()
-            .map(|place| match recording.samples(place) {
-                Ok(block) => survey_block(&block, states, place.offset),
-                Err(fault) => Survey {
-                    undecoded: u64::from(place.samples),
-                    faults: vec![fault.to_string()],
-                    ..Survey::default()
-                },
-            })
+            .map(|place| survey_block(recording, place, states))
             .collect();
         parts.iter().for_each(|part| whole.add(part));
         progress(whole.samples + whole.undecoded, total);
@@ -73,28 +62,70 @@ pub(crate) fn survey(
     whole
 }
 
-fn survey_block(block: &SampleBlock, states: &impl States, offset: u64) -> Survey {
-    let mut found = Survey::default();
-    // Callers precede callees, so one pass gives all depths.
-    let mut depths: Vec<u32> = Vec::with_capacity(block.nodes().len());
-    for node in block.nodes() {
-        let above = node.parent.and_then(|parent| depths.get(parent as usize));
-        depths.push(above.copied().unwrap_or(0) + 1);
-    }
-    let mut round = None;
-    let mut rows = EffectiveRows::new(block, states);
+/// Surveys the block at `place`.
+pub(crate) fn survey_block(
+    recording: &Recording,
+    place: &SampleBlockPlace,
+    states: &impl States,
+) -> Survey {
+    let block = match recording.samples(place) {
+        Ok(block) => block,
+        Err(fault) => return Survey::of_undecoded(place, fault.to_string()),
+    };
+    let mut survey = BlockSurvey::new(&block);
+    let mut rows = EffectiveRows::new(&block, states);
     loop {
-        let row = match rows.next_row() {
-            Ok(Some(row)) => row,
-            Ok(None) => return found,
+        match rows.next_row() {
+            Ok(Some(row)) => survey.add(&row),
+            Ok(None) => return survey.found,
             Err(fault) => {
-                found.undecoded = (block.len() as u64).saturating_sub(found.samples);
-                found
-                    .faults
-                    .push(format!("the block at byte {offset}: {fault}"));
-                return found;
+                survey.fail(fault_of(place, &fault));
+                return survey.found;
             }
-        };
+        }
+    }
+}
+
+/// Why some rows of the block at `place` can't be read.
+pub(crate) fn fault_of(place: &SampleBlockPlace, fault: &Fault) -> String {
+    format!("the block at byte {}: {fault}", place.offset)
+}
+
+/// The survey of one block, row by row.
+pub(crate) struct BlockSurvey {
+    pub(crate) found: Survey,
+    rows: u64,
+    depths: Vec<u32>,
+    /// The time of the last row, and what it cost.
+    round: Option<(u64, Option<u64>, Option<u64>)>,
+}
+
+impl BlockSurvey {
+    /// Nothing yet of `block`.
+    pub(crate) fn new(block: &SampleBlock) -> BlockSurvey {
+        // Callers precede callees, so one pass gives all depths.
+        let mut depths: Vec<u32> = Vec::with_capacity(block.nodes().len());
+        for node in block.nodes() {
+            let above = node.parent.and_then(|parent| depths.get(parent as usize));
+            depths.push(above.copied().unwrap_or(0) + 1);
+        }
+        BlockSurvey {
+            found: Survey::default(),
+            rows: block.len() as u64,
+            depths,
+            round: None,
+        }
+    }
+
+    /// Counts the rows that have not come as undecoded.
+    pub(crate) fn fail(&mut self, fault: String) {
+        self.found.undecoded = self.rows.saturating_sub(self.found.samples);
+        self.found.faults.push(fault);
+    }
+
+    /// Adds a row.
+    pub(crate) fn add(&mut self, row: &Row<'_>) {
+        let found = &mut self.found;
         found.samples += 1;
         *found.states.entry(row.state).or_default() += 1;
         *found.stops.entry(row.stop).or_default() += 1;
@@ -102,7 +133,7 @@ fn survey_block(block: &SampleBlock, states: &impl States, offset: u64) -> Surve
         if row.state == State::Running {
             *found.running.entry(row.task).or_default() += 1;
         }
-        let depth = row.node.and_then(|node| depths.get(node as usize));
+        let depth = row.node.and_then(|node| self.depths.get(node as usize));
         found.frames += u64::from(depth.copied().unwrap_or(0));
         found.with_registers += u64::from(row.registers.is_some());
         if let Some(stack) = row.stack {
@@ -111,8 +142,8 @@ fn survey_block(block: &SampleBlock, states: &impl States, offset: u64) -> Surve
         }
         // A freeze is recorded with the sample of each vCPU, but counts once.
         let this_round = (row.time_ns, row.details.cost_ns, row.details.late_ns);
-        if round.replace(this_round) == Some(this_round) {
-            continue;
+        if self.round.replace(this_round) == Some(this_round) {
+            return;
         }
         row.details
             .cost_ns
@@ -126,7 +157,26 @@ fn survey_block(block: &SampleBlock, states: &impl States, offset: u64) -> Surve
 }
 
 impl Survey {
-    fn add(&mut self, other: &Survey) {
+    /// Of a block that can't be decoded.
+    pub(crate) fn of_undecoded(place: &SampleBlockPlace, fault: String) -> Survey {
+        Survey {
+            undecoded: u64::from(place.samples),
+            faults: vec![fault],
+            ..Survey::default()
+        }
+    }
+
+    /// Nothing yet of the blocks of `recording`.
+    pub(crate) fn begin(recording: &Recording) -> Survey {
+        Survey {
+            damaged_sections: recording.damaged_sections().collect(),
+            spans: SpanCounts::of(recording),
+            ..Survey::default()
+        }
+    }
+
+    /// Adds the survey of a further block.
+    pub(crate) fn add(&mut self, other: &Survey) {
         self.samples += other.samples;
         self.undecoded += other.undecoded;
         self.frames += other.frames;

@@ -271,7 +271,11 @@ impl<'a> Symbolizer<'a> {
             let found = self.found(module);
             let files = [found.image.as_deref(), found.debug.as_deref()];
             let files: Vec<&Image> = files.into_iter().flatten().collect();
-            let table = SymbolTable::from_images(&files);
+            let functions = symbols
+                .rules
+                .get()
+                .and_then(|rules| rules.function_ranges());
+            let table = SymbolTable::with_functions(&files, functions);
             files.iter().for_each(|file| file.release());
             table
         });
@@ -360,6 +364,16 @@ impl<'a> Symbolizer<'a> {
                     self.library.find(found, alone, self.is_here, &objection)
                 })
         })
+    }
+
+    /// Gives back the memory of what was read of the images.
+    pub(crate) fn release(&self) {
+        let found = self
+            .modules
+            .iter()
+            .filter_map(|symbols| symbols.found.get());
+        let files = found.flat_map(|found| [&found.image, &found.debug]);
+        files.flatten().for_each(|file| file.release());
     }
 
     /// The number of images used in spite of a different build-id, of modules that were needed.

@@ -136,13 +136,15 @@ impl<'a, 's> Unwinders<'a, 's> {
         chain: &[Frame],
         frames: &mut Vec<Frame>,
     ) -> Option<Stop> {
-        let believed = self.believed(held, row, view, chain);
-        let unwound = self.unwind_inner(held, row, view, (chain, believed), frames);
-        frames.extend_from_slice(&chain[unwound.outer]);
+        let mut valid = Vec::new();
+        let recorded = chain.iter().copied();
+        let believed = self.believed(held, row, view, recorded, &mut valid);
+        let unwound = self.unwind_inner(held, row, view, (&valid, believed), frames);
+        frames.extend_from_slice(&valid[unwound.outer]);
         unwound.stop
     }
 
-    /// The same, where it is known what of the chain is valid, and without copying frames of it.
+    /// The same with the valid part of the chain, and without copying frames of it.
     pub(crate) fn unwind_inner(
         &self,
         held: &mut UnwindState,
@@ -151,7 +153,6 @@ impl<'a, 's> Unwinders<'a, 's> {
         (chain, believed): (&[Frame], Believed),
         frames: &mut Vec<Frame>,
     ) -> Unwound {
-        let chain = &chain[..believed.frames];
         frames.clear();
         match chain.split_last() {
             Some((last, inner)) if believed.is_entered => {

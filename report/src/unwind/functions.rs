@@ -1,5 +1,5 @@
 //! The unwind rules of one image, function by function. Input: call frame information, of which first only the
-//! functions' ranges are read. Output: the table of the functions around an address, compiled when an address in it is
+//! functions' ranges are read. Output: the table of the function at an address, compiled when an address in it is
 //! first asked for. A recording has addresses of few functions of a large library.
 
 use super::compile::{Compiler, base, free_stubs};
@@ -10,8 +10,6 @@ use crate::images::{Image, ImageAddress};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Functions that are compiled together: each table has some overhead.
-const CHUNK_FUNCTIONS: usize = 4;
 /// Set in the offset of a description in .debug_frame.
 const IS_DEBUG_FRAME: u32 = 1 << 31;
 
@@ -27,7 +25,9 @@ pub struct FunctionRules {
     ends: Vec<u32>,
     /// Offsets of the descriptions in their sections.
     offsets: Vec<u32>,
-    chunks: Vec<OnceLock<Box<RuleTable>>>,
+    tables: Vec<OnceLock<Box<RuleTable>>>,
+    /// Whether these are the functions that the image describes itself, and all of them.
+    is_whole: bool,
     /// Stubs that no function describes.
     stubs: RuleTable,
     /// Rows that may still be compiled.
@@ -50,7 +50,8 @@ impl FunctionRules {
             starts: Vec::with_capacity(functions.len()),
             ends: Vec::with_capacity(functions.len()),
             offsets: Vec::with_capacity(functions.len()),
-            chunks: Vec::new(),
+            tables: Vec::new(),
+            is_whole: false,
             stubs: RuleTable::default(),
             rows_left: AtomicUsize::new(ROWS_MAX),
             sections,
@@ -73,8 +74,10 @@ impl FunctionRules {
                 .push(u32::try_from(function.end - base).unwrap_or(u32::MAX));
             rules.offsets.push(offset | section);
         }
-        let count = rules.starts.len().div_ceil(CHUNK_FUNCTIONS);
-        rules.chunks.resize_with(count, OnceLock::new);
+        rules.tables.resize_with(rules.starts.len(), OnceLock::new);
+        let has_frames = |debug: &&Arc<Image>| debug.section_range(".debug_frame").is_some();
+        let is_near = |last: &Function| u32::try_from(last.end - base).is_ok();
+        rules.is_whole = debug.filter(has_frames).is_none() && functions.last().is_none_or(is_near);
         let mut rows = Rows::new(base);
         for stubs in &stubs {
             rows.push_stubs(image.arch(), stubs);
@@ -94,33 +97,33 @@ impl FunctionRules {
         let number = relative.ok().and_then(|relative| {
             let after = self.starts.partition_point(|start| *start <= relative);
             let number = after.checked_sub(1)?;
-            (relative < self.ends[number]).then_some(number / CHUNK_FUNCTIONS)
+            (relative < self.ends[number]).then_some(number)
         });
-        number.unwrap_or(self.chunks.len()) as u32
+        number.unwrap_or(self.tables.len()) as u32
     }
 
     /// The table of this number.
     pub(super) fn part(&self, number: u32) -> &RuleTable {
-        match self.chunks.get(number as usize) {
-            Some(chunk) => chunk.get_or_init(|| Box::new(self.compile(number as usize))),
+        match self.tables.get(number as usize) {
+            Some(table) => table.get_or_init(|| Box::new(self.compile(number as usize))),
             None => &self.stubs,
         }
     }
 
-    fn compile(&self, chunk: usize) -> RuleTable {
+    /// The ranges of all functions that the image describes itself, ascending, if they are known.
+    pub(super) fn ranges(&self) -> Option<Vec<(u64, u64)>> {
+        let functions = (0..self.starts.len()).map(|number| self.function(number));
+        let ranges = functions.map(|function| (function.start, function.end));
+        self.is_whole.then(|| ranges.collect())
+    }
+
+    fn compile(&self, number: usize) -> RuleTable {
         let (image, debug) = self.files();
         let frames = self.sections.frames(image, debug);
-        let mut compiler = Compiler::new(image, &frames);
         let mut rows = Rows::new(self.base);
-        let first = chunk * CHUNK_FUNCTIONS;
-        for number in first..(first + CHUNK_FUNCTIONS).min(self.starts.len()) {
-            if self.rows_left.load(Ordering::Relaxed) == 0 {
-                break;
-            }
-            let (before, at) = (rows.len(), self.function(number));
-            compiler.push(&mut rows, &at);
-            let added = rows.len() - before;
-            let left = |left: usize| Some(left.saturating_sub(added));
+        if self.rows_left.load(Ordering::Relaxed) > 0 {
+            Compiler::new(image, &frames).push(&mut rows, &self.function(number));
+            let left = |left: usize| Some(left.saturating_sub(rows.len()));
             let _ = self
                 .rows_left
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);

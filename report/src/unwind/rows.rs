@@ -189,6 +189,7 @@ impl Rows {
         self.table.skipped = skipped;
         self.table.starts.shrink_to_fit();
         self.table.row_rules.shrink_to_fit();
+        self.table.set.shrink_to_fit();
         self.table
     }
 

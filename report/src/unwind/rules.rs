@@ -64,6 +64,14 @@ impl UnwindRules {
         }
     }
 
+    /// The ranges of all functions that the image describes itself, ascending, if they are known.
+    pub(crate) fn function_ranges(&self) -> Option<Vec<(u64, u64)>> {
+        match self {
+            UnwindRules::Table(_) => None,
+            UnwindRules::Functions(functions) => functions.ranges(),
+        }
+    }
+
     /// The verified return addresses, ascending, if any were verified.
     pub(crate) fn returns(&self) -> Option<&[u64]> {
         match self {

@@ -20,7 +20,7 @@ use crate::images::library::Library;
 use crate::profile::Profile;
 use crate::profile::gather::Sampled;
 use crate::recording::Recording;
-use crate::recording::survey::{Survey, survey};
+use crate::recording::survey::Survey;
 use crate::recording::unit::Unit;
 use crate::stacks::code::Codes;
 use code::Code;
@@ -57,8 +57,7 @@ impl Renderer for Tally {
             self.code = Some(code);
         }
         let surveyed = content.recordings.iter().zip(&content.profile.not_counted);
-        let surveyed =
-            surveyed.map(|(one, left_out)| (one, survey(one, &left_out.idle.of(one), &|_, _| ())));
+        let surveyed = surveyed.map(|(one, left_out)| (one, left_out.survey(one)));
         let drawing = content.flame_options();
         let page = Page {
             recordings: &surveyed.collect::<Vec<_>>(),

@@ -63,10 +63,18 @@ impl<'a> DwarfLines<'a> {
             .filter(has_dwarf)
             .or_else(|| debug.filter(has_dwarf))?;
         let holder: &Image = store.images.keep(Arc::clone(holder));
-        let load = |id: SectionId| Ok::<_, gimli::Error>(store.section(holder, id.name()));
+        let load = |id: SectionId| {
+            Ok::<_, gimli::Error>(match id {
+                // Where variables are is not needed. Units have their own addresses; this second table of them could
+                // lead to a unit that wasn't checked.
+                SectionId::DebugLoc | SectionId::DebugLocLists | SectionId::DebugAranges => {
+                    Bytes::default()
+                }
+                _ => store.section(holder, id.name()),
+            })
+        };
         let mut dwarf = Dwarf::load(load).ok()?;
-        // Units have their own addresses; this second table could lead to a unit that wasn't checked.
-        dwarf.debug_aranges = Default::default();
+        holder.release();
         let shared_missing = share(store, holder, search, &mut dwarf).err();
         let path = image.path().filter(|_| search);
         let package = path.and_then(|path| package(store, path));

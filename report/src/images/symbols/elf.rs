@@ -6,6 +6,7 @@ use super::go::GoFunctions;
 use super::local::is_mark;
 use super::text::Line;
 use super::{Candidate, SymbolTable};
+use crate::images::call_frames::function_ranges;
 use crate::images::{Image, Stub, Stubs, Target};
 use object::elf;
 use object::read::elf::{ElfFile64, Sym, SymbolTable as ElfSymbols};
@@ -37,6 +38,15 @@ impl SymbolTable {
 
     /// The functions that several files of one build name: an image, and its debug file.
     pub fn from_images(images: &[&Image]) -> SymbolTable {
+        SymbolTable::with_functions(images, None)
+    }
+
+    /// The same; `functions` are the ranges that the first of them has unwind rules for, if they are known already:
+    /// it takes long to list those of a large library.
+    pub(crate) fn with_functions(
+        images: &[&Image],
+        functions: Option<Vec<(u64, u64)>>,
+    ) -> SymbolTable {
         let has_all = |image: &&Image| image.section_range(".symtab").is_some();
         // The rest in the image has nothing that the whole table doesn't.
         let stripped = images.first().filter(|_| !images.iter().any(has_all));
@@ -66,7 +76,7 @@ impl SymbolTable {
         if let Some(image) = images.first() {
             let stubs = stubs(&Stubs::of(image).all(), &candidates);
             candidates.extend(stubs);
-            candidates.extend(unnamed(image));
+            candidates.extend(unnamed(functions.unwrap_or_else(|| function_ranges(image))));
         }
         SymbolTable::build(candidates, borders)
     }
@@ -115,16 +125,18 @@ fn stubs<'a>(stubs: &[Stub<'_>], named: &[Candidate<'_>]) -> Vec<Candidate<'a>> 
 }
 
 /// The functions that are known only from unwind rules, with empty names.
-fn unnamed<'a>(image: &Image) -> impl Iterator<Item = Candidate<'a>> + use<'a> {
-    let ranges = crate::images::call_frames::function_ranges(image).into_iter();
-    ranges.take(SYMBOLS_MAX).map(|(start, end)| Candidate {
-        address: start,
-        size_bytes: end - start,
-        limit: end,
-        kind: Kind::Label,
-        binding: Binding::Local,
-        name: Cow::Borrowed(""),
-    })
+fn unnamed<'a>(ranges: Vec<(u64, u64)>) -> impl Iterator<Item = Candidate<'a>> {
+    ranges
+        .into_iter()
+        .take(SYMBOLS_MAX)
+        .map(|(start, end)| Candidate {
+            address: start,
+            size_bytes: end - start,
+            limit: end,
+            kind: Kind::Label,
+            binding: Binding::Local,
+            name: Cow::Borrowed(""),
+        })
 }
 
 fn collect<'data>(

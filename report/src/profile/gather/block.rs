@@ -1,11 +1,13 @@
 //! One block of samples: its rows and its own small stack table, with addresses resolved to places by the mappings of
 //! their time.
 
+use super::Options;
 use super::chains::{self, Chains, LocalNode};
 use crate::profile::filter::{Filter, Verdict};
 use crate::recording::account::{Account, is_shallow};
 use crate::recording::rows::EffectiveRows;
 use crate::recording::spaces::Place;
+use crate::recording::survey::{BlockSurvey, Survey, fault_of, survey_block};
 use crate::recording::unit::{Unit, Weight};
 use crate::recording::{Recording, SampleBlockPlace};
 use crate::stacks::idle::Idle;
@@ -30,6 +32,8 @@ pub(super) struct BlockStacks {
     pub account: Account,
     /// Why some rows could not be read.
     pub fault: Option<String>,
+    /// The block's survey, if the options ask for one.
+    pub survey: Option<Survey>,
 }
 
 /// Samples with a stack of their block: one, or all with equal properties.
@@ -58,10 +62,14 @@ pub(super) struct LocalRow {
 /// samples, only the nodes that occur are remembered.
 const TABLES_MAX: usize = 256;
 
+/// A recorded chain: its view, its node plus 1, and whether it is complete.
+type ChainKey = (u32, u32, u8);
+
 struct BlockReader<'a, 's> {
     recording: &'a Recording,
     block: &'a SampleBlock,
     stacks: BlockStacks,
+    survey: Option<BlockSurvey>,
     places: WordMap<Place, u32>,
     /// Views by number, and the one of the row before.
     views: WordMap<View, u32>,
@@ -72,12 +80,14 @@ struct BlockReader<'a, 's> {
     unwinders: &'a Unwinders<'a, 's>,
     idle: &'a Idle<'a, 's>,
     held: UnwindState,
-    /// Frames of the current sample: as recorded, with the node that they lead to, and as unwound.
+    /// Frames of the current sample: the valid ones as recorded, for which chain, and as unwound.
     chain: Vec<Frame>,
-    chain_of: Option<u32>,
+    chain_of: Option<ChainKey>,
+    /// Whether all recorded ones are valid.
+    is_whole: bool,
     frames: Vec<Frame>,
-    /// What is valid of recorded chains, by view, node and whether they are complete.
-    believed: WordMap<(u32, u32, u8), Believed>,
+    /// What is valid of recorded chains.
+    believed: WordMap<ChainKey, Believed>,
     /// Local nodes of unwound stacks.
     unwound: Chains,
     /// If samples are merged: the row of each stack, state, stop and lateness.
@@ -92,12 +102,16 @@ impl BlockStacks {
         unwinders: &Unwinders<'_, 's>,
         idle: &Idle<'_, 's>,
         place: &SampleBlockPlace,
-        filter: &Filter,
+        options: &Options,
         merge: bool,
     ) -> Self {
+        let filter = &options.filter;
         let samples = u64::from(place.samples);
         if !filter.may_have(recording, place.first_ns, place.last_ns) {
-            let mut skipped = BlockStacks::default();
+            let mut skipped = BlockStacks {
+                survey: (options.survey).then(|| survey_block(recording, place, idle)),
+                ..BlockStacks::default()
+            };
             skipped.account.read = samples;
             skipped.account.outside = samples;
             return skipped;
@@ -107,7 +121,9 @@ impl BlockStacks {
             Err(fault) => {
                 let mut lost = BlockStacks::default();
                 lost.account.undecoded = samples;
-                lost.fault = Some(fault.to_string());
+                let fault = fault.to_string();
+                lost.survey = (options.survey).then(|| Survey::of_undecoded(place, fault.clone()));
+                lost.fault = Some(fault);
                 return lost;
             }
         };
@@ -115,6 +131,7 @@ impl BlockStacks {
             recording,
             block: &block,
             stacks: BlockStacks::default(),
+            survey: options.survey.then(|| BlockSurvey::new(&block)),
             places: WordMap::default(),
             views: WordMap::default(),
             last_view: None,
@@ -125,13 +142,17 @@ impl BlockStacks {
             held: UnwindState::new(),
             chain: Vec::new(),
             chain_of: None,
+            is_whole: false,
             frames: Vec::new(),
             believed: WordMap::default(),
             unwound: Chains::default(),
             merged: merge.then(WordMap::default),
         };
         reader.read(place, filter);
-        reader.stacks
+        BlockStacks {
+            survey: reader.survey.map(|survey| survey.found),
+            ..reader.stacks
+        }
     }
 }
 
@@ -140,12 +161,20 @@ impl BlockReader<'_, '_> {
         let mut rows = EffectiveRows::new(self.block, self.idle);
         loop {
             match rows.next_row() {
-                Ok(Some(row)) => self.take(&row, filter),
+                Ok(Some(row)) => {
+                    if let Some(survey) = &mut self.survey {
+                        survey.add(&row);
+                    }
+                    self.take(&row, filter);
+                }
                 Ok(None) => return,
                 Err(fault) => {
                     let read = self.stacks.account.read;
                     self.stacks.account.undecoded = u64::from(place.samples).saturating_sub(read);
-                    let what = format!("the block at byte {}: {fault}", place.offset);
+                    let what = fault_of(place, &fault);
+                    if let Some(survey) = &mut self.survey {
+                        survey.fail(what.clone());
+                    }
                     self.stacks.fault = Some(what);
                     return;
                 }
@@ -323,18 +352,25 @@ impl BlockReader<'_, '_> {
         if !self.unwinders.may_add_to(row) && known.is_some_and(|known| known.stop.is_none()) {
             return None;
         }
-        if self.chain_of != row.node || row.node.is_none() {
-            self.chain.clear();
-            self.chain.extend(self.block.chain(row.node));
-            self.chain_of = row.node;
-        }
+        let recorded = self.block.chain(row.node);
+        let believed = match known {
+            Some(known) => {
+                if self.chain_of != Some(key) {
+                    self.chain.clear();
+                    self.chain.extend(recorded.take(known.frames));
+                }
+                known
+            }
+            None => {
+                let (held, chain) = (&mut self.held, &mut self.chain);
+                let believed = self.unwinders.believed(held, row, view, recorded, chain);
+                self.believed.insert(key, believed);
+                believed
+            }
+        };
+        self.chain_of = Some(key);
+        self.is_whole = believed.stop.is_none();
         work::take(self.chain.len() as u64);
-        let believed = known.unwrap_or_else(|| {
-            let held = &mut self.held;
-            let believed = self.unwinders.believed(held, row, view, &self.chain);
-            self.believed.insert(key, believed);
-            believed
-        });
         let chain = (&self.chain[..], believed);
         let unwound =
             self.unwinders
@@ -346,7 +382,7 @@ impl BlockReader<'_, '_> {
     fn local_unwound(&mut self, row: &Row<'_>, view: u32, unwound: &Unwound) -> Option<u32> {
         let outer = unwound.outer.clone();
         let mut base = None;
-        if !outer.is_empty() && outer.end == self.chain.len() {
+        if !outer.is_empty() && self.is_whole {
             // All callers from there on: they are a path of the block's own table.
             let nodes = self.block.nodes();
             let mut path = std::iter::successors(row.node, |node| nodes[*node as usize].parent);

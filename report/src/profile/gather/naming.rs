@@ -7,6 +7,7 @@ use crate::recording::Recording;
 use crate::recording::spaces::{Module, Place};
 use crate::stacks::symbolizer::{Named, Symbolizer};
 use rayon::prelude::*;
+use std::borrow::Cow;
 use uprof::WordMap;
 
 /// Labels of all places seen so far.
@@ -107,7 +108,7 @@ impl<'a, 's> Naming<'a, 's> {
         } else {
             named.into_bytes
         };
-        let bare = self.bare_name(place, into_function);
+        let bare = || Cow::Owned(self.bare_name(place, into_function));
         let into_bytes = named.into_bytes + u64::from(place.is_return);
         let function = named.function.as_deref();
         let with_line = |name: &str| match (&named.file, named.line) {
@@ -115,12 +116,12 @@ impl<'a, 's> Naming<'a, 's> {
             (None, _) => name.to_owned(),
         };
         let name = match self.by {
-            By::Function | By::Place | By::Declared => function.unwrap_or(&bare).to_owned(),
-            By::Line => with_line(function.unwrap_or(&bare)),
-            By::Module => module.map_or("[unknown]", Module::short_name).to_owned(),
+            By::Function | By::Place | By::Declared => function.map_or_else(bare, Cow::Borrowed),
+            By::Line => with_line(&function.map_or_else(bare, Cow::Borrowed)).into(),
+            By::Module => module.map_or("[unknown]", Module::short_name).into(),
             By::Address => match function {
-                Some(function) => format!("{function}+{into_bytes:#x}"),
-                None => bare.clone(),
+                Some(function) => format!("{function}+{into_bytes:#x}").into(),
+                None => bare(),
             },
         };
         let exact = matches!(self.by, By::Place | By::Declared);

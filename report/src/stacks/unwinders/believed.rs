@@ -11,7 +11,7 @@ use uprof::{Found, Frame, FrameKind, Row, Stop};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Believed {
     /// How many frames it has, from the innermost on.
-    pub(super) frames: usize,
+    pub(crate) frames: usize,
     /// Why it ends there, if it doesn't by itself.
     pub(crate) stop: Option<Stop>,
     /// Whether a return alone enters the last one, at its first instruction.
@@ -22,6 +22,7 @@ pub(crate) struct Believed {
 }
 
 impl Believed {
+    /// All of `chain`.
     fn all(chain: &[Frame]) -> Self {
         Believed {
             frames: chain.len(),
@@ -45,20 +46,27 @@ fn has_rules(chain: &[Frame]) -> bool {
 }
 
 impl Unwinders<'_, '_> {
-    /// What of `chain`, recorded for `row` of `view`, is to be believed: the same for all rows of the view with this
-    /// chain, of which all or none are [`Stop::Complete`].
+    /// What of the chain recorded for `row` of `view` is to be believed: the same for all rows of the view with this
+    /// chain, of which all or none are [`Stop::Complete`]. Moves those frames from `recorded` into `chain`; often
+    /// they are few of many.
     pub(crate) fn believed(
         &self,
         held: &mut UnwindState,
         row: &Row<'_>,
         view: View,
-        chain: &[Frame],
+        recorded: impl Iterator<Item = Frame>,
+        chain: &mut Vec<Frame>,
     ) -> Believed {
+        chain.clear();
         let kind = self.recording.metadata().target.kind;
         if matches!(kind, TargetKind::Imported | TargetKind::Synthetic) {
+            chain.extend(recorded);
             return Believed::all(chain);
         }
-        for (index, frame) in chain.iter().enumerate() {
+        let mut recorded = recorded.peekable();
+        while let Some(frame) = recorded.next() {
+            let index = chain.len();
+            chain.push(frame);
             if frame.kind != FrameKind::Return || frame.found != Found::FramePointer {
                 continue;
             }
@@ -70,16 +78,17 @@ impl Unwinders<'_, '_> {
                     found
                 }
             };
-            let is_outermost = row.stop == Stop::Complete && index + 1 == chain.len();
+            let is_outermost = row.stop == Stop::Complete && recorded.peek().is_none();
             let (_, unwinder) = self.held(held, row, view);
             let inner = index.checked_sub(1).and_then(|inner| chain.get(inner));
             if inner.is_some_and(|inner| unwinder.is_kernel_above(inner.address, frame.address)) {
-                return Believed::cut(&chain[..index], Stop::BadPointer);
+                chain.pop();
+                return Believed::cut(chain, Stop::BadPointer);
             }
             if landing == Landing::Outermost {
                 return Believed {
                     is_entered: true,
-                    ..Believed::cut(&chain[..=index], Stop::Complete)
+                    ..Believed::cut(chain, Stop::Complete)
                 };
             }
             if !unwinder.accepts(landing, is_outermost) {
@@ -90,7 +99,8 @@ impl Unwinders<'_, '_> {
                 } else {
                     Stop::BadPointer
                 };
-                return Believed::cut(&chain[..index], stop);
+                chain.pop();
+                return Believed::cut(chain, stop);
             }
         }
         Believed::all(chain)

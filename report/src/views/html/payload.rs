@@ -21,6 +21,7 @@ mod columns;
 mod preorder;
 
 use super::lapses::lapses;
+use crate::profile::NotCounted;
 use crate::profile::found_by::FoundBy;
 use crate::profile::gather::{Sampled, names};
 use crate::profile::labels::{LabelId, Labels};
@@ -29,7 +30,6 @@ use crate::recording::Recording;
 use crate::recording::processes::{space_is, task_name};
 use crate::recording::rows::EffectiveRows;
 use crate::recording::unit::Unit;
-use crate::stacks::idle::IdlePlaces;
 use crate::views::flame::palette::Kind;
 use columns::Columns;
 use preorder::Preorder;
@@ -143,14 +143,17 @@ impl Payload {
         number: usize,
         recording: &Recording,
         counted: &BTreeSet<State>,
-        idle: &IdlePlaces,
+        left_out: &NotCounted,
     ) {
+        if left_out.by_state.is_empty() {
+            return;
+        }
         for place in recording.blocks() {
             // The account already reports blocks that can't be decoded.
             let Ok(block) = recording.samples(place) else {
                 continue;
             };
-            let states = idle.of(recording);
+            let states = left_out.idle.of(recording);
             let mut rows = EffectiveRows::new(&block, &states);
             while let Ok(Some(row)) = rows.next_row() {
                 if row.wait.is_some() || counted.contains(&row.state) {

@@ -41,8 +41,7 @@ impl Tally {
         let counted = self.payload.states();
         let left_out = recordings.iter().zip(&profile.not_counted);
         for (number, (recording, left_out)) in left_out.enumerate() {
-            self.payload
-                .add_idle(number, recording, &counted, &left_out.idle);
+            self.payload.add_idle(number, recording, &counted, left_out);
         }
     }
 }
