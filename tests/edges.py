@@ -19,6 +19,7 @@ import re
 import struct
 import subprocess
 import sys
+import tempfile
 
 FRAME = re.compile(r"^\t\s*([0-9a-f]+) (.*) \((.*?)\)$")
 INSTRUCTION = re.compile(r"^\s*([0-9a-f]+):\t(.*)$")
@@ -147,8 +148,13 @@ class Image:
     def instructions(self, start, end):
         """Addresses and texts of the instructions."""
         tool = "aarch64-linux-gnu-objdump" if self.machine == AARCH64 else "objdump"
-        text = subprocess.run([tool, "-d", "-w", "--no-show-raw-insn", f"--start-address={start:#x}",
-                               f"--stop-address={end:#x}", self.path], capture_output=True, text=True, check=True)
+        command = [tool, "-d", f"--start-address={start:#x}", f"--stop-address={end:#x}", self.path]
+        with tempfile.NamedTemporaryFile() as code:
+            # Of a whole image objdump reads all symbols, each time. Only on AArch64 does it need any: where data is.
+            if self.machine == X86_64 and code.write(self.code(start, end)):
+                code.flush()
+                command = [tool, "-D", "-b", "binary", "-m", "i386:x86-64", f"--adjust-vma={start:#x}", code.name]
+            text = subprocess.run([*command, "-w", "--no-show-raw-insn"], capture_output=True, text=True, check=True)
         found = (INSTRUCTION.match(line) for line in text.stdout.splitlines())
         return [(int(one[1], 16), one[2]) for one in found if one]
 

@@ -6,10 +6,21 @@ use std::process::Command;
 /// Stacks, outermost function first, with the number of their samples.
 pub type Counted = Vec<(String, u64)>;
 
+/// Ends the program after a second of processor time, in which it has 499 samples, on a busy machine as on an idle one.
+const END: &str = r#"
+#include <signal.h>
+#include <sys/time.h>
+#include <unistd.h>
+__attribute__((constructor)) static void end_in_time(void) {
+    signal(SIGPROF, _exit);
+    setitimer(ITIMER_PROF, &(struct itimerval){ .it_value = { .tv_sec = 1 } }, 0);
+}
+"#;
+
 /// Builds `source` with these frame options. Without gcc it says so and returns `None`.
 pub fn build(folder: &Path, source: &str, frames: &str) -> Option<PathBuf> {
     let (file, program) = (folder.join("program.c"), folder.join("program"));
-    std::fs::write(&file, source).unwrap();
+    std::fs::write(&file, [source, END].concat()).unwrap();
     let built = Command::new("gcc")
         .arg("-O2")
         .args(frames.split(' '))
@@ -24,32 +35,20 @@ pub fn build(folder: &Path, source: &str, frames: &str) -> Option<PathBuf> {
     Some(program)
 }
 
-/// Samples that are enough to judge stacks, of the 1,000 that two seconds have on an idle processor.
-const ENOUGH: u64 = 400;
-
-/// Records the program into `run.uprof` for two seconds. On a busy machine it takes as long as enough samples
-/// need, at most twenty seconds. Returns the recorder's messages.
+/// Records the program into `run.uprof` until it ends. Returns the recorder's messages.
 pub fn record(folder: &Path, flags: &[&str], program: &Path, words: &[&str]) -> String {
-    let file = folder.join("run.uprof");
-    let mut said = String::new();
-    for time in ["2s", "20s"] {
-        let output = kit::uniprof()
-            .args(["record", "-F", "499", "-d", time, "-o"])
-            .arg(&file)
-            .args(flags)
-            .arg("--")
-            .arg(program)
-            .args(words)
-            .stdin(std::fs::File::open("/dev/zero").unwrap())
-            .output()
-            .unwrap();
-        said = kit::text(&output.stderr);
-        assert!(matches!(output.status.code(), Some(0 | 1)), "{said}");
-        let stacks = folded(&file, &[]);
-        if stacks.iter().map(|(_, count)| count).sum::<u64>() >= ENOUGH {
-            break;
-        }
-    }
+    let output = kit::uniprof()
+        .args(["record", "-F", "499", "-d", "2m", "-o"])
+        .arg(folder.join("run.uprof"))
+        .args(flags)
+        .arg("--")
+        .arg(program)
+        .args(words)
+        .stdin(std::fs::File::open("/dev/zero").unwrap())
+        .output()
+        .unwrap();
+    let said = kit::text(&output.stderr);
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{said}");
     said
 }
 

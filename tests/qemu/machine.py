@@ -74,7 +74,8 @@ def program(release=False):
     """The program under test: $UNIPROF, or a fresh build."""
     if given := os.environ.get("UNIPROF"):
         return given
-    profile = ["--release"] if release else []
+    # Of all crates and with examples it is the program that units' tests have, built by them.
+    profile = ["--release"] if release else ["--workspace", "--bins", "--examples"]
     subprocess.run(["cargo", "build", "--quiet", "--locked", *profile], cwd=ROOT, check=True)
     return str(ROOT / "target" / ("release" if release else "debug") / "uniprof")
 
