@@ -132,14 +132,6 @@ pub trait Observer: Send {
     /// Returns the changes since the last call. May allocate and take time.
     fn look(&mut self, now_ns: u64) -> Observations;
 
-    /// Reads what would not wait until the next look. Called every few milliseconds.
-    fn poll(&mut self) {}
-
-    /// Returns the changes up to the end. Called once, when sampling has ended.
-    fn finish(&mut self) -> Observations {
-        Observations::default()
-    }
-
     /// Reads what can't wait until the next look. Called every few milliseconds.
     fn poll(&mut self) {}
 

@@ -236,7 +236,7 @@ mod tests {
     /// A running vCPU of a PVH guest, inside the guest from 0 on.
     fn inside(exits: &mut ExitTable, pauses: &Pauses) -> VcpuAccount {
         let mut vcpu = VcpuAccount::new(TASK, true, Some(RunState::Running), 0);
-        vcpu.enter(0, pauses, table);
+        vcpu.enter(0, pauses, exits);
         vcpu
     }
 

@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn pauses_are_found_while_they_last_and_until_forgotten() {
-        let (mut writer, mut pauses) = super::pauses();
+        let (mut writer, mut pauses) = pauses();
         pauses.take();
         assert_eq!(pauses.within(0, 100 * MS), 0);
         writer.end(3 * MS);
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn pauses_beyond_the_room_are_left_out() {
-        let (mut writer, mut pauses) = super::pauses();
+        let (mut writer, mut pauses) = pauses();
         for number in 1..=PAUSES_MAX as u64 + 10 {
             writer.begin(number * MS);
             writer.end(number * MS + 100);
