@@ -116,7 +116,7 @@ pub struct Args {
     pub off_cpu: bool,
 
     /// Record where the time of the guest's vCPUs goes, too: its code, exits by reason and instruction, the monitor,
-    /// waits for a processor. Guests under KVM only, as root (report --time, --exits)
+    /// waits for a processor. Guests under KVM, as root, and Xen domains (report --time, --exits)
     #[arg(long)]
     pub host: bool,
 

@@ -115,7 +115,8 @@ const KIND_FLAGS: [KindFlag; 3] = [
 ];
 
 /// The message for `--host` with targets that are not guests of this machine, or whose vCPUs are not seen here.
-const HOST_REFUSAL: &str = "--host is for guests whose hypervisor says where their time goes: kvm:PID, and qemu: and libvirt: under KVM";
+const HOST_REFUSAL: &str = "--host is for guests whose hypervisor says where their time goes: kvm:PID, qemu: and \
+                            libvirt: under KVM, and Xen domains";
 
 /// Ample time for a hypercall or a signal.
 const LOCAL_BUDGET: Duration = Duration::from_micros(200);
@@ -251,7 +252,7 @@ pub const BACKENDS: &[Backend] = &[
         examine: |domain, elf| Ok(xen::doctor::examine_domain(domain, elf)),
         examine_host: Some(xen::doctor::examine_host),
         read_mark: Some(xen::paused_guest),
-        has_host: false,
+        has_host: true,
     },
 ];
 

@@ -132,6 +132,9 @@ pub trait Observer: Send {
     /// Returns the changes since the last call. May allocate and take time.
     fn look(&mut self, now_ns: u64) -> Observations;
 
+    /// Reads what can't wait until the next look. Called every few milliseconds.
+    fn poll(&mut self) {}
+
     /// Processor time that the kernel counted since the last call; `None` if it is not read. Called when sampling
     /// begins, when it has ended (`last`), and by [`Observer::look`].
     fn count(&mut self, last: bool) -> Option<Vec<ProcessTime>> {

@@ -12,6 +12,10 @@
  *                          the file AFTER is a recording with a block, or, at `freeze`, as soon as the domain is found
  *                          standing still from then on, if that comes about; says "frozen" if it did stand still when
  *                          it was killed, before anyone could mend that; exit status 1 if it does not run 50 ms later
+ *   probe word DOMID ADDRESS [VALUE]
+ *                          the 64-bit number at a guest-physical address of a PVH guest; with VALUE, writes that there
+ *   probe trace on|off|ask says which events Xen traces, and whether records come; then turns the trace on, for all
+ *                          events, or off, and empties the buffers
  *   probe cpu COMMAND...   processor time of a command and its children, in ns, and the largest resident size
  *                          of one of them, in KiB
  * Layouts: xen/include/public/domctl.h; Linux, include/uapi/xen/privcmd.h. */
@@ -39,7 +43,17 @@ struct domctl {
 struct hypercall { uint64_t op, arg[5]; };
 struct multicall { uint64_t op, result, arg[6]; };
 enum { PAUSE = 3, UNPAUSE = 4, GET_DOMAIN_INFO = 5, GET_CONTEXT = 13, GET_INFO = 14, INTERFACE_4_17 = 0x15 };
-enum { HYPERVISOR_MULTICALL = 13, HYPERVISOR_DOMCTL = 36 };
+enum { HYPERVISOR_MULTICALL = 13, HYPERVISOR_SYSCTL = 35, HYPERVISOR_DOMCTL = 36 };
+struct tbuf_op {
+	uint32_t cmd, pad;
+	uint64_t mask, mask_bits;
+	uint32_t events, pad2;
+	uint64_t frame, size;
+};
+struct sysctl { uint32_t cmd, version; union { struct tbuf_op tbuf; uint64_t longs[16]; } u; };
+enum { TBUF_OP = 2, GET_INFO_OF_TRACE = 0, SET_EVENTS = 2, SET_SIZE = 3, ENABLE = 4, DISABLE = 5, SYSCTL_4_17 = 0x15 };
+enum { TRC_ALL = 0x0ffff000, DOMID_XEN = 0x7ff2 };
+struct mapbatch { uint32_t count; uint16_t domain; uint64_t address; const uint64_t *frames; int *errors; };
 
 static int privcmd;
 static struct domctl *page;
@@ -62,6 +76,14 @@ static struct domctl *fill(struct domctl *at, uint32_t cmd, uint16_t domain)
 static int domctl(uint32_t cmd, uint16_t domain)
 {
 	return hypercall(HYPERVISOR_DOMCTL, fill(page, cmd, domain), 0);
+}
+
+static int tbuf(uint32_t cmd, uint32_t events, uint32_t size)
+{
+	struct sysctl *call = (struct sysctl *)page;
+	memset(call, 0, sizeof *call);
+	*call = (struct sysctl){ TBUF_OP, SYSCTL_4_17, { .tbuf = { .cmd = cmd, .events = events, .size = size } } };
+	return hypercall(HYPERVISOR_SYSCTL, call, 0);
 }
 
 /* The page's first KiB is for one call, then come calls of a multicall, their domctls, and contexts. */
@@ -117,6 +139,64 @@ static void rest(long us)
 {
 	struct timespec time = { us / 1000000, us % 1000000 * 1000 };
 	nanosleep(&time, 0);
+}
+
+/* Maps a page of a domain. */
+static char *map(uint16_t domain, uint64_t frame, int access)
+{
+	int error = 0;
+	char *shown = mmap(0, 4096, access, MAP_SHARED, privcmd, 0);
+	struct mapbatch call = { 1, domain, (uint64_t)shown, &frame, &error };
+	if (shown == MAP_FAILED || ioctl(privcmd, _IOC(_IOC_NONE, 'P', 4, sizeof call), &call) || error)
+		return 0;
+	return shown;
+}
+
+/* The buffer of a processor, which begins with the reader's position and Xen's; none if there is no such processor. */
+static volatile uint32_t *trace_buffer(uint64_t info_frame, int cpu)
+{
+	uint16_t *info = (uint16_t *)map(DOMID_XEN, info_frame, PROT_READ);
+	if (!info || !info[1 + cpu])
+		return 0;
+	uint32_t first = ((uint32_t *)info)[info[1 + cpu]];
+	return (uint32_t *)map(DOMID_XEN, first, PROT_READ | PROT_WRITE);
+}
+
+static int trace(const char *what)
+{
+	volatile uint32_t *buffers[MOST_VCPUS];
+	uint32_t before[MOST_VCPUS];
+	int count = 0, grows = 0;
+	if (tbuf(GET_INFO_OF_TRACE, 0, 0))
+		return perror("sysctl"), 2;
+	struct tbuf_op info = ((struct sysctl *)page)->u.tbuf;
+	while (info.frame && count < MOST_VCPUS && (buffers[count] = trace_buffer(info.frame, count)))
+		before[count] = buffers[count][1], count++;
+	rest(100000);
+	for (int cpu = 0; cpu < count; cpu++)
+		grows |= buffers[cpu][1] != before[cpu];
+	printf("events=%x grows=%d\n", info.events, grows);
+	if (!strcmp(what, "on")) {
+		tbuf(SET_SIZE, 0, 64);  /* fails if they are there */
+		return tbuf(SET_EVENTS, TRC_ALL, 0) || tbuf(ENABLE, 0, 0);
+	}
+	if (strcmp(what, "off"))
+		return 0;
+	tbuf(DISABLE, 0, 0);
+	for (int cpu = 0; cpu < count; cpu++)
+		buffers[cpu][0] = buffers[cpu][1];      /* nobody will read it */
+	return 0;
+}
+
+static int word(uint16_t domain, uint64_t address, const char *value)
+{
+	char *shown = map(domain, address >> 12, PROT_READ | PROT_WRITE);
+	if (!shown)
+		return perror("map"), 2;
+	uint64_t *at = (uint64_t *)(shown + address % 4096);
+	if (value)
+		*at = strtoull(value, 0, 0);
+	return printf("%lu\n", *at), 0;
 }
 
 static int runs(uint16_t domain)
@@ -182,6 +262,10 @@ int main(int argc, char **argv)
 	page = mmap(0, PAGES_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
 	if (privcmd < 0 || page == MAP_FAILED)
 		return perror("privcmd"), 2;
+	if (!strcmp(argv[1], "trace"))
+		return trace(argv[2]);
+	if (!strcmp(argv[1], "word") && argc > 3)
+		return word(domain, strtoull(argv[3], 0, 0), argc > 4 ? argv[4] : 0);
 	if (!strcmp(argv[1], "flags")) {
 		if (domctl(GET_DOMAIN_INFO, domain) || (uint16_t)page->u.words[0] != domain)
 			return puts("gone"), 1;

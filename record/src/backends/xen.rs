@@ -15,6 +15,7 @@ mod follow;
 mod incarnation;
 mod rescue;
 mod others_pause;
+mod host_time;
 mod source;
 pub mod several;
 pub mod doctor;

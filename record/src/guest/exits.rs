@@ -25,14 +25,31 @@ pub struct ExitTable {
 #[derive(Debug, Default)]
 struct Sum {
     count: u64,
+    seen: u64,
     spent: Spent,
     /// Number of exits by rounded length.
     lengths: HashMap<u64, u64>,
 }
 
 impl ExitTable {
+    /// Adds an exit whose end is not seen, such as a call of a PV guest of Xen.
+    pub fn count(&mut self, task: Task, cause: ExitCause) {
+        self.sum_of(task, cause).count += 1;
+    }
+
     /// Adds an exit, and where its time went.
     pub fn add(&mut self, task: Task, cause: ExitCause, spent: &Spent) {
+        let sum = self.sum_of(task, cause);
+        (sum.count, sum.seen) = (sum.count + 1, sum.seen + 1);
+        for (total, ns) in sum.spent.iter_mut().zip(spent) {
+            *total = total.saturating_add(*ns);
+        }
+        let paused_ns = spent[usize::from(Place::Paused.number())];
+        let length_ns = spent.iter().sum::<u64>() - paused_ns;
+        *sum.lengths.entry(Exits::rounded(length_ns)).or_default() += 1;
+    }
+
+    fn sum_of(&mut self, task: Task, cause: ExitCause) -> &mut Sum {
         let is_full = self.sums.len() >= CAUSES_MAX && !self.sums.contains_key(&(task, cause));
         let cause = if is_full {
             ExitCause {
@@ -43,14 +60,7 @@ impl ExitTable {
         } else {
             cause
         };
-        let sum = self.sums.entry((task, cause)).or_default();
-        sum.count += 1;
-        for (total, ns) in sum.spent.iter_mut().zip(spent) {
-            *total = total.saturating_add(*ns);
-        }
-        let paused_ns = spent[usize::from(Place::Paused.number())];
-        let length_ns = spent.iter().sum::<u64>() - paused_ns;
-        *sum.lengths.entry(Exits::rounded(length_ns)).or_default() += 1;
+        self.sums.entry((task, cause)).or_default()
     }
 
     /// The exits between the two times, in order of vCPU and cause. The table is empty afterwards.
@@ -67,7 +77,7 @@ impl ExitTable {
                     last_ns,
                     cause,
                     count: sum.count,
-                    seen: sum.count,
+                    seen: sum.seen,
                     spent: places(&sum.spent),
                     lengths,
                 }
@@ -107,11 +117,13 @@ mod tests {
         table.add(TASK, cause(7), &spent(100));
         table.add(TASK, cause(7), &spent(17));
         table.add(TASK, cause(1), &spent(5));
+        table.count(TASK, cause(1));
         let all = table.take(10, 20);
         let [one, seven] = &all[..] else {
             panic!("{all:?}")
         };
-        assert_eq!((one.count, seven.count, seven.seen), (1, 2, 2));
+        assert_eq!((one.count, one.seen), (2, 1));
+        assert_eq!((seven.count, seven.seen), (2, 2));
         assert_eq!(seven.lengths, [(18, 1), (104, 1)]);
         let pauses = (Place::Paused, 2_000_000);
         assert_eq!(seven.spent, [(Place::Hypervisor, 117), pauses]);

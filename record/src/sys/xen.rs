@@ -17,6 +17,9 @@ mod hypercall_buffer;
 mod multicall;
 pub mod call;
 pub mod fetch;
+pub mod sysctl;
+pub mod trace_buffers;
+pub mod cycles;
 pub mod event_channel;
 pub mod shared_pages;
 

@@ -33,6 +33,13 @@ impl SharedObserver {
         seen
     }
 
+    /// Reads what can't wait until the next look.
+    pub fn poll(&self) {
+        if let Some(observer) = &mut self.inner().observer {
+            observer.poll();
+        }
+    }
+
     /// Reads processor time when sampling begins, and when it has ended (`last`). The next call of
     /// [`SharedObserver::look`] returns it, and at the end the last observations.
     pub fn mark(&self, last: bool) {

@@ -125,6 +125,13 @@ impl Xen {
         Ok(answer.efer().unwrap_or(0) & LONG_MODE_ACTIVE != 0)
     }
 
+    /// State of a vCPU of `domain`.
+    pub fn vcpu_info(&mut self, domain: u16, vcpu: u32) -> Result<VcpuInfo, XenError> {
+        let question = DomainCall::vcpu_info(self.interface_version, domain, vcpu)?;
+        let answer = self.ask("ask about a vCPU of", domain, question)?.answer();
+        answer.ok_or_else(|| XenError::new("ask about", format!("domain {domain}"), libc::EIO))
+    }
+
     /// Resumes `domain`. It is not an error if it is not paused.
     pub fn unpause(&mut self, domain: u16) -> Result<(), XenError> {
         match self.order("resume", Order::Unpause, domain) {

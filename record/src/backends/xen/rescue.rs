@@ -5,6 +5,7 @@
 //! microseconds of its own pause or resume call while another tool pauses, the other's pause could be undone.
 
 use super::domain::Xen;
+use super::host_time::turn_off_if_abandoned;
 use crate::guest::guardian::Rescuer;
 use crate::guest::left_paused::PausedGuest;
 use std::fmt;
@@ -13,6 +14,8 @@ use std::fmt;
 pub struct DomainRescuer {
     /// Its number.
     pub domain: u16,
+    /// Whether the recorder uses Xen's trace, which must not stay on.
+    pub traces: bool,
 }
 
 impl Rescuer for DomainRescuer {
@@ -31,6 +34,9 @@ impl Rescuer for DomainRescuer {
         if frozen {
             Rescuer::resume(self);
         }
+        if self.traces {
+            turn_off_if_abandoned();
+        }
     }
 
     fn turn_to(&mut self, guest: u64) {
@@ -45,7 +51,8 @@ impl Rescuer for DomainRescuer {
 /// The domain that a mark names, if it names one.
 pub fn paused_guest(mark: &str) -> Option<Box<dyn PausedGuest>> {
     let domain = mark.strip_prefix("xen ")?.parse().ok()?;
-    Some(Box::new(DomainRescuer { domain }))
+    let traces = false;
+    Some(Box::new(DomainRescuer { domain, traces }))
 }
 
 impl PausedGuest for DomainRescuer {

@@ -35,10 +35,16 @@ impl Company {
     /// # Errors
     /// Says why Xen can't be asked, or why there can be no guardian.
     pub fn start(plan: &Plan) -> Result<Self, SourceError> {
+        if plan.host {
+            return Err(SourceError(
+                "--host is for one domain at a time: Xen's trace buffers have one reader".into(),
+            ));
+        }
         let xen = Xen::open()?;
         let guardian = source::pauses(plan).then(|| {
             // The domain's number is set at each pause.
-            Guardian::start(&[], DomainRescuer { domain: 0 })
+            let (domain, traces) = (0, false);
+            Guardian::start(&[], DomainRescuer { domain, traces })
         });
         Ok(Company {
             xen,

@@ -6,6 +6,8 @@
 
 use super::domain::{Domain, Xen};
 use super::follow::Follow;
+use super::host_time::pauses::PauseWriter;
+use super::host_time::{ObservedDomain, observe};
 use super::incarnation::{Calls, Incarnation};
 use super::others_pause::OthersPause;
 use super::rescue::DomainRescuer;
@@ -20,7 +22,7 @@ use crate::source::plan::Plan;
 use crate::source::ring::Sink;
 use crate::source::schedule::PeriodSlot;
 use crate::source::{
-    Facts, Hot, LastFreeze, Life, PageTables, Source, SourceError, StopWorld, Vcpu, Vcpus,
+    Facts, Hot, LastFreeze, Life, Observer, PageTables, Source, SourceError, StopWorld, Vcpu, Vcpus,
 };
 use crate::sys::clock::monotonic_ns;
 use crate::sys::xen::XenError;
@@ -61,6 +63,8 @@ struct XenSource {
     others_pause: OthersPause,
     /// Whether the last sample left the domain alone, since someone else had paused it.
     left_alone: bool,
+    /// With `--host`: when the source had the domain paused.
+    pauses: Option<PauseWriter>,
     /// When the domain's state was last checked.
     looked_ns: u64,
     /// Whether the source has paused the domain and not resumed it yet.
@@ -81,7 +85,10 @@ struct XenSource {
 pub fn open(target: &str, images: Vec<Image>, plan: &Plan) -> Result<Source, SourceError> {
     let found = target::find(target)?;
     let domain = found.id;
-    let guardian = pauses(plan).then(|| Guardian::start(&[], DomainRescuer { domain }));
+    let guardian = pauses(plan).then(|| {
+        let traces = plan.host;
+        Guardian::start(&[], DomainRescuer { domain, traces })
+    });
     open_found(found, images, plan, guardian.transpose()?, None)
 }
 
@@ -148,6 +155,7 @@ pub fn open_found(
         resumed_ns: 0,
         others_pause: OthersPause::default(),
         left_alone: false,
+        pauses: None,
         looked_ns: 0,
         frozen: false,
         follow,
@@ -155,7 +163,15 @@ pub fn open_found(
         current: Incarnation::new(domain),
     };
     source.look_around(given)?;
-    Ok(Source::of(Hot::StopWorld(Box::new(source))))
+    let observer = if plan.host {
+        source.observe_host_time()?
+    } else {
+        None
+    };
+    Ok(Source {
+        observer,
+        ..Source::of(Hot::StopWorld(Box::new(source)))
+    })
 }
 
 impl XenSource {
@@ -201,6 +217,33 @@ impl XenSource {
         self.note_facts(info);
         self.current.warm_up();
         Ok(())
+    }
+
+    /// With `--host`: prepares to read where the time of the vCPUs goes. Samples are taken without it, too.
+    fn observe_host_time(&mut self) -> Result<Option<Box<dyn Observer>>, SourceError> {
+        if self.follow.is_some() {
+            return Err(SourceError(
+                "--host doesn't follow a domain: its next boot is another domain for Xen's trace; leave out --follow"
+                    .into(),
+            ));
+        }
+        let domain = &self.current.domain;
+        let observed = ObservedDomain {
+            id: domain.id,
+            is_hvm: domain.kind.is_hvm,
+            vcpus: domain.vcpus,
+        };
+        Ok(match observe(observed) {
+            Ok((observer, pauses)) => {
+                self.pauses = Some(pauses);
+                Some(observer)
+            }
+            Err(error) => {
+                let warning = format!("no host time is recorded, only samples: {error}");
+                self.facts.warnings.push(warning);
+                None
+            }
+        })
     }
 
     fn note_facts(&mut self, info: DomainInfo) {
@@ -388,6 +431,36 @@ impl XenSource {
         }
     }
 
+    /// Ends the freeze, if there is one.
+    fn resume_domain(&mut self) -> Result<(), SourceError> {
+        if !std::mem::take(&mut self.frozen) {
+            self.resumed_ns = monotonic_ns();
+            return Ok(());
+        }
+        let ours = self.guardian.as_ref().is_none_or(Guardian::may_resume);
+        self.was_rescued = !ours;
+        self.rescues += u64::from(!ours);
+        let resumed = if ours {
+            self.current.domain.unpause()
+        } else {
+            Ok(())
+        };
+        self.resumed_ns = monotonic_ns();
+        if let Some(guardian) = &self.guardian {
+            guardian.running();
+        }
+        match resumed {
+            // The domain was destroyed meanwhile, which the next check reports.
+            Err(error) if error.is_gone() => Ok(()),
+            // Someone else has undone our pause, so the vCPUs ran.
+            Err(error) if error.errno == libc::EINVAL => {
+                self.was_rescued = true;
+                Ok(())
+            }
+            other => Ok(other?),
+        }
+    }
+
     fn is_waiting(&self) -> bool {
         self.follow.as_ref().is_some_and(Follow::is_waiting)
     }
@@ -440,11 +513,20 @@ impl StopWorld for XenSource {
     }
 
     fn freeze(&mut self, now_ns: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
+        if let Some(pauses) = &self.pauses {
+            pauses.begin(now_ns);
+        }
         if self.is_waiting() {
             self.look_for_successor();
             return Ok(());
         }
-        match self.freeze_domain(now_ns, vcpus) {
+        let frozen = self.freeze_domain(now_ns, vcpus);
+        if frozen.is_err()
+            && let Some(pauses) = &mut self.pauses
+        {
+            pauses.end(monotonic_ns());
+        }
+        match frozen {
             Err(error) if self.follow.is_some() => {
                 let life = self.life();
                 match self.unless_followed(life) {
@@ -468,32 +550,11 @@ impl StopWorld for XenSource {
         if self.runs_on {
             self.look_again();
         }
-        if !std::mem::take(&mut self.frozen) {
-            self.resumed_ns = monotonic_ns();
-            return Ok(());
+        let resumed = self.resume_domain();
+        if let Some(pauses) = &mut self.pauses {
+            pauses.end(self.resumed_ns);
         }
-        let ours = self.guardian.as_ref().is_none_or(Guardian::may_resume);
-        self.was_rescued = !ours;
-        self.rescues += u64::from(!ours);
-        let resumed = if ours {
-            self.current.domain.unpause()
-        } else {
-            Ok(())
-        };
-        self.resumed_ns = monotonic_ns();
-        if let Some(guardian) = &self.guardian {
-            guardian.running();
-        }
-        match resumed {
-            // The domain was destroyed meanwhile, which the next check reports.
-            Err(error) if error.is_gone() => Ok(()),
-            // Someone else has undone our pause, so the vCPUs ran.
-            Err(error) if error.errno == libc::EINVAL => {
-                self.was_rescued = true;
-                Ok(())
-            }
-            other => Ok(other?),
-        }
+        resumed
     }
 
     fn complete(&mut self, vcpus: &mut Vcpus) {

@@ -60,6 +60,17 @@ impl DomainCall {
         Ok(DomainCall(buffer).filled(&question))
     }
 
+    /// Prepares the call that gets a vCPU's [`domctl::VcpuInfo`].
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn vcpu_info(interface_version: u32, domain: u16, vcpu: u32) -> Result<Self, XenError> {
+        let buffer = HypercallBuffer::new(size_of::<Domctl>())?;
+        let question = Domctl::new(domctl::GET_VCPU_INFO, interface_version, domain);
+        let question = question.with(&domctl::VcpuInfo::of(vcpu));
+        Ok(DomainCall(buffer).filled(&question))
+    }
+
     fn filled(mut self, question: &Domctl) -> Self {
         self.0.bytes_mut()[..size_of::<Domctl>()].copy_from_slice(question.as_bytes());
         self

@@ -1,4 +1,4 @@
-//! An event channel to another domain, by `/dev/xen/evtchn`, which unprivileged domains also have.
+//! An event channel to another domain or to Xen, by `/dev/xen/evtchn`, which unprivileged domains also have.
 //!
 //! Numbers and structures: Linux, include/uapi/xen/evtchn.h.
 
@@ -19,6 +19,15 @@ struct BindInterdomain {
     port: u32,
 }
 
+/// `struct ioctl_evtchn_bind_virq`.
+#[repr(C)]
+struct BindVirq {
+    virq: u32,
+}
+
+/// `VIRQ_TBUF` of xen.h: a trace buffer is half full. Xen gives it to one program at a time.
+const VIRQ_TRACE_BUFFER: u32 = 4;
+
 /// `struct ioctl_evtchn_notify`.
 #[repr(C)]
 struct Notify {
@@ -31,6 +40,7 @@ const fn ioctl_number(number: u64, size: usize) -> u64 {
 }
 
 const BIND_INTERDOMAIN: u64 = ioctl_number(1, size_of::<BindInterdomain>());
+const BIND_VIRQ: u64 = ioctl_number(0, size_of::<BindVirq>());
 const NOTIFY: u64 = ioctl_number(4, size_of::<Notify>());
 const _: () = assert!(BIND_INTERDOMAIN == 0x8_4501 && NOTIFY == 0x4_4504);
 
@@ -66,6 +76,22 @@ impl EventChannel {
                 &raw const question,
             )
         };
+        let port = u32::try_from(answer).map_err(|_| Errno::last())?;
+        Ok(EventChannel { device, port })
+    }
+
+    /// Binds the event that belongs to whoever reads Xen's trace buffers.
+    ///
+    /// # Errors
+    /// The error of the kernel or Xen: `EEXIST` if another program has it.
+    pub fn bind_trace_buffers() -> Result<Self, Errno> {
+        let device = open_device(PATH, true)?;
+        let question = BindVirq {
+            virq: VIRQ_TRACE_BUFFER,
+        };
+        // SAFETY: the number belongs to this device, whose driver reads the structure and writes nothing.
+        let answer =
+            unsafe { libc::ioctl(device.as_raw_fd(), BIND_VIRQ as _, &raw const question) };
         let port = u32::try_from(answer).map_err(|_| Errno::last())?;
         Ok(EventChannel { device, port })
     }

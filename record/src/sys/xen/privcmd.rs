@@ -11,6 +11,8 @@ use std::os::fd::{AsRawFd, RawFd};
 pub(super) const MULTICALL: u64 = 13;
 /// `__HYPERVISOR_xen_version`.
 pub(super) const XEN_VERSION: u64 = 17;
+/// `__HYPERVISOR_sysctl`.
+pub(super) const SYSCTL: u64 = 35;
 /// `__HYPERVISOR_domctl`.
 pub(super) const DOMCTL: u64 = 36;
 
