@@ -111,6 +111,7 @@ impl<S, V> Comparison<S, V> {
         options: &DiffOptions,
     ) -> Self {
         warnings.extend(notes::warnings(sides, &accounts, options.identify));
+        warnings.extend(notes::wall_times(sides, &options.gather.filter));
         // Each recording has its own warnings; equal ones are listed once.
         let mut seen = HashSet::new();
         warnings.retain(|warning| seen.insert(warning.clone()));
