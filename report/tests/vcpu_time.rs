@@ -1,9 +1,12 @@
 //! Where the wall time of vCPUs went: the sum by place, the exits, and the flame graph of both; of records as a
 //! recorder writes them, and of hostile ones.
 
+mod exported;
 mod made;
 
+use exported::exported;
 use made::open;
+use uniprof_report::diff::{DiffOptions, diff};
 use uniprof_report::export::folded;
 use uniprof_report::images::Library;
 use uniprof_report::profile::{Filter, Options, Profile, gather};
@@ -147,9 +150,17 @@ fn exits(reason: u64, at: Option<u64>, argument: Option<u64>, count: u64, ms: u6
     }
 }
 
-fn filtered(recording: &Recording, filter: Filter) -> Profile {
+fn library() -> Library {
     let mut library = Library::default();
     library.only_given = true;
+    library
+}
+
+fn export(format: &str, recordings: &[&Recording], options: &Options) -> Vec<u8> {
+    exported(format, recordings, &library(), options).unwrap()
+}
+
+fn filtered(recording: &Recording, filter: Filter) -> Profile {
     let options = Options {
         filter: Filter {
             unit: Some(Unit::VcpuTime),
@@ -157,7 +168,7 @@ fn filtered(recording: &Recording, filter: Filter) -> Profile {
         },
         ..Options::default()
     };
-    gather(&[recording], &library, &options, &|_, _| {}, None)
+    gather(&[recording], &library(), &options, &|_, _| {}, None)
 }
 
 fn profile(recording: &Recording) -> Profile {
@@ -478,7 +489,7 @@ fn records_that_contradict_each_other_count_no_longer_than_their_interval() {
         ),
         (vec![backwards, time(0, 0, 500, &[(guest, 500)])], 1, 500),
         (vec![huge.clone(), time(0, 0, 500, &[(guest, 500)])], 2, 999),
-        (vec![most, time(0, 0, 500, &[(guest, 500)])], 0, 500),
+        (vec![most, time(0, 0, 500, &[(guest, 500)])], 1, 500),
         (vec![time(0, 100, 100, &[(guest, 500)])], 1, 0),
     ];
     for (times, contradictory, guest_ms) in cases {
@@ -563,4 +574,153 @@ fn many_reasons_above_many_stacks_share_a_box() {
     let profile = profile(&recording);
     assert!(profile.tree.nodes().len() < 200 * 65 * 3 + 1000);
     assert!(folded(&profile).contains("[exit: other reasons]"));
+}
+
+/// The values of counters in a trace for Perfetto: fields with number 44, each a double.
+fn counter_values(trace: &[u8]) -> Vec<f64> {
+    let starts = trace.windows(10).filter(|bytes| bytes[..2] == [0xe1, 0x02]);
+    starts
+        .map(|bytes| f64::from_le_bytes(bytes[2..].try_into().unwrap()))
+        .collect()
+}
+
+#[test]
+fn places_and_exits_are_curves_in_perfetto() {
+    let port = exits(30, Some(address(1, 0x20)), Some(0x3f8), 800, 60);
+    let recording = with_exits(vec![port]);
+    let trace = export("perfetto", &[&recording], &Options::default());
+    // Of the first vCPU the places that it was at, one after the other, and its exits; then the other one's.
+    let curves = [
+        [60.0, 69.0],
+        [5.0, 2.0],
+        [10.0, 4.0],
+        [4.0, 4.0],
+        [20.0, 20.0],
+        [1.0, 1.0],
+        [1600.0, 0.0],
+    ];
+    let mut expected = Vec::new();
+    for (number, curve) in curves.iter().enumerate() {
+        expected.extend_from_slice(curve);
+        // A curve ends with zero.
+        expected.extend((number < 6).then_some(0.0));
+    }
+    expected.extend([100.0, 0.0]);
+    assert_eq!(counter_values(&trace), expected);
+    for name in ["hypervisor", "halted", "exits"] {
+        let is_name = |bytes: &[u8]| bytes == name.as_bytes();
+        assert!(trace.windows(name.len()).any(is_name), "{name}");
+    }
+    let without = recorded(&Guest::default());
+    let trace = export("perfetto", &[&without], &Options::default());
+    assert!(counter_values(&trace).is_empty());
+}
+
+#[test]
+fn json_has_the_numbers_of_both_tables() {
+    let port = exits(30, Some(address(1, 0x20)), Some(0x3f8), 800, 60);
+    let recording = with_exits(vec![port]);
+    let options = Options {
+        filter: Filter {
+            unit: Some(Unit::VcpuTime),
+            ..Filter::default()
+        },
+        ..Options::default()
+    };
+    let json = export("json", &[&recording], &options);
+    let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    assert_eq!(json["account"]["counted"], 2000 * MS);
+    let first = &json["vcpu_times"][0];
+    assert_eq!(
+        (&first["vcpu"], &first["wall_ns"]),
+        (&0.into(), &(1000 * MS).into())
+    );
+    assert_eq!(first["spent"]["halted_ns"], 200 * MS);
+    let exits = &json["exits"][0];
+    assert_eq!(
+        (&exits["reason"], &exits["count"]),
+        (&"port 0x3f8".into(), &800.into())
+    );
+    let function = exits["function"].as_u64().unwrap() as usize;
+    assert_eq!(json["labels"][function]["name"], "uart_putc");
+    assert_eq!(exits["spent"]["monitor_ns"], 54 * MS);
+    assert_eq!(json["interrupted_by_the_recorder"]["count"], 0);
+}
+
+#[test]
+fn a_diff_has_a_sentence_for_each_place_that_differs() {
+    let slower = Guest {
+        times: vec![
+            time(0, 0, 1000, &[(Place::Guest, 645), (Place::Monitor, 355)]),
+            time(1, 0, 1000, &[(Place::Guest, 500)]),
+        ],
+        ..Guest::default()
+    };
+    let samples = sampled();
+    let samples: Vec<(u32, &[u64])> = samples.iter().map(|(vcpu, s)| (*vcpu, &s[..])).collect();
+    let both = [two(), slower].map(|guest| {
+        recorded(&Guest {
+            samples: &samples,
+            ..guest
+        })
+    });
+    let plain = recorded(&Guest {
+        samples: &samples,
+        ..Guest::default()
+    });
+    let warnings = |a: &Recording, b: &Recording| {
+        let found = diff(
+            &[a],
+            &[b],
+            &library(),
+            &DiffOptions::default(),
+            &|_, _| {},
+            None,
+        );
+        found.warnings.join("\n")
+    };
+    let said = warnings(&both[0], &both[1]);
+    for expected in [
+        "vCPUs spent 3.5% / 17.8% of their wall time handling exits in the monitor: +14.2 points, not tested",
+        "vCPUs spent 1.8% / 0.0% of their wall time handling exits in KVM: -1.8 points, not tested",
+        "vCPUs spent 10.0% / 0.0% of their wall time halted: -10.0 points, not tested",
+    ] {
+        assert!(said.contains(expected), "{said}");
+    }
+    assert!(!said.contains("guest code"), "{said}");
+    assert!(!warnings(&both[0], &plain).contains("vCPUs spent"));
+}
+
+#[test]
+fn vcpus_and_recordings_can_be_shown_apart() {
+    let port = exits(30, Some(address(1, 0x20)), Some(0x3f8), 800, 60);
+    let recording = with_exits(vec![port]);
+    let options = Options {
+        filter: Filter {
+            unit: Some(Unit::VcpuTime),
+            ..Filter::default()
+        },
+        by_task: true,
+        by_recording: true,
+        ..Options::default()
+    };
+    let profile = gather(
+        &[&recording, &recording],
+        &library(),
+        &options,
+        &|_, _| {},
+        None,
+    );
+    assert_eq!(profile.account.counted, 4000 * MS);
+    let found = stacks(&profile);
+    for expected in [
+        "made.uprof (1);vcpu 0;main;uart_putc;[exit: port 0x3f8];[handled in KVM] 6000",
+        "made.uprof (2);vcpu 0;[halted] 200000",
+        "made.uprof (2);vcpu 1;[unknown] 500000",
+    ] {
+        assert!(
+            found.iter().any(|line| line == expected),
+            "{expected}: {found:#?}"
+        );
+    }
 }

@@ -24,7 +24,7 @@ class Trace:
         trace = pb.Trace()
         with open(path, "rb") as file:
             trace.ParseFromString(file.read())
-        self.threads, self.processes = {}, {}
+        self.threads, self.processes, self.counters = {}, {}, {}
         self.slices, self.moments, self.samples = [], [], []
         self.tables = collections.defaultdict(dict)
         self.open = collections.defaultdict(list)
@@ -47,6 +47,9 @@ class Trace:
             track = packet.track_descriptor
             if track.HasField("process"):
                 self.processes[track.uuid] = track.process.process_name
+            elif track.HasField("counter"):
+                assert track.parent_uuid in self.threads and track.name, track
+                self.counters[track.uuid] = []
             else:
                 assert track.parent_uuid in self.processes, track
                 self.threads[track.uuid] = track.thread
@@ -65,6 +68,11 @@ class Trace:
 
     def event(self, at, event):
         track = event.track_uuid
+        if event.type == pb.TrackEvent.TYPE_COUNTER:
+            assert at >= self.last[track], f"{at} after {self.last[track]}"
+            self.last[track] = at
+            self.counters[track].append((at, event.double_counter_value))
+            return
         tid = self.threads[track].tid
         # Events of a track come in order of time.
         assert at >= self.last[track], f"{at} after {self.last[track]}"

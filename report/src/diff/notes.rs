@@ -2,14 +2,16 @@
 
 use super::matching::Kind;
 use super::series::{Quantity, Series};
+use crate::profile::Filter;
+use crate::profile::vcpu_times::{VcpuTimes, has_any, hypervisor};
 use crate::recording::account::Account;
 use crate::recording::unit::Unit;
 use crate::recording::warnings::Warning;
 use crate::recording::{Recording, last_part};
 use crate::text::calendar::calendar;
 use std::collections::BTreeSet;
-use uprof::cold::Metadata;
-use uprof::words::duration;
+use uprof::cold::{Metadata, Place};
+use uprof::words::{duration, share};
 
 /// A recording in one line: name, target, build-id and date; with `identify`, also its path and host.
 pub(super) fn describe(recording: &Recording, identify: bool) -> String {
@@ -160,4 +162,46 @@ pub(super) fn unmatched(series: &Series) -> Option<Warning> {
         unmatched / series.sides[side].total().max(1.0)
     });
     (parts[0].max(parts[1]) >= LEAST_UNMATCHED).then_some(Warning::Unmatched(parts))
+}
+
+/// The least difference of a share that is worth a sentence.
+const LEAST_POINTS: f64 = 0.1;
+
+/// A sentence for each place where the vCPUs of one side spent another share of their wall time, if both sides have it.
+pub(super) fn wall_times(sides: [&[&Recording]; 2], filter: &Filter) -> Vec<String> {
+    if !sides.iter().all(|side| side.iter().any(|one| has_any(one))) {
+        return Vec::new();
+    }
+    let [a, b] = sides.map(|side| {
+        let mut times = VcpuTimes::default();
+        for (number, recording) in side.iter().enumerate() {
+            times.add(number, recording, filter);
+        }
+        times.total()
+    });
+    let kind = sides[0].first().map(|one| one.metadata().target.kind);
+    let by = kind.map_or("KVM", hypervisor);
+    let places = Place::ALL.iter().zip(a.1.iter().zip(b.1));
+    let sentences = places.filter_map(|(place, (in_a, in_b))| {
+        let share_of = |ns: u64, wall_ns: u64| ns as f64 * 100.0 / wall_ns.max(1) as f64;
+        let points = share_of(in_b, b.0) - share_of(*in_a, a.0);
+        let what = match place {
+            Place::Guest => "in guest code",
+            Place::Hypervisor => "handling exits in the hypervisor",
+            Place::Monitor => "handling exits in the monitor",
+            Place::Ready => "waiting for a processor",
+            Place::Halted => "halted",
+            Place::Paused => "paused by the recorder",
+            Place::Unknown => "at an unknown place",
+        };
+        (points.abs() >= LEAST_POINTS).then(|| {
+            format!(
+                "vCPUs spent {} / {} of their wall time {}: {points:+.1} points, not tested",
+                share(*in_a, a.0),
+                share(in_b, b.0),
+                what.replace("the hypervisor", by)
+            )
+        })
+    });
+    sentences.collect()
 }

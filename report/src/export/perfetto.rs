@@ -1,6 +1,7 @@
-//! Perfetto's protobuf (ui.perfetto.dev, protos/perfetto/trace/): samples become samples of threads, and
-//! calls of traces become slices. Both are on one time axis that begins with the first recording.
+//! Perfetto's protobuf (ui.perfetto.dev, protos/perfetto/trace/): samples become samples of threads, calls of traces
+//! become slices, and wall time of vCPUs becomes counters. All are on one time axis that begins with the first recording.
 
+mod counters;
 mod message;
 mod stacks;
 mod tracks;
@@ -10,6 +11,7 @@ use crate::export::timeline::{Homes, Timeline, Who};
 use crate::export::{Request, ThreadSample, TimelineData};
 use crate::profile::Profile;
 use crate::recording::unit::Unit;
+use counters::Counter;
 use message as pb;
 use stacks::{Stacks, name};
 use std::collections::BTreeSet;
@@ -29,6 +31,7 @@ const MONOTONIC: u32 = 3;
 const SLICE_BEGIN: i32 = 1;
 const SLICE_END: i32 = 2;
 const INSTANT: i32 = 3;
+const COUNTER: i32 = 4;
 /// The first number for names of waits.
 const WAITS: u64 = 1 << 32;
 /// Number of the only field of a trace; each packet is one element.
@@ -62,6 +65,14 @@ pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Pr
         let thread = writer.thread(homes.of(request.recordings, *who))?;
         let offset_ns = timeline.offsets_ns[who.0];
         put_events(calls, &mut |event| writer.call(thread, offset_ns, event))?;
+    }
+    for (number, recording) in request.recordings.iter().enumerate() {
+        for (task, counters) in counters::of(recording, &request.options.filter) {
+            let thread = writer.thread(homes.of(request.recordings, (number, task)))?;
+            for counter in counters {
+                writer.counter(thread, timeline.offsets_ns[number], &counter)?;
+            }
+        }
     }
     Ok(timed.profile)
 }
@@ -190,6 +201,29 @@ impl Writer<'_> {
             ..pb::TracePacket::default()
         })
     }
+
+    fn counter(&mut self, thread: Thread, offset_ns: u64, counter: &Counter) -> io::Result<()> {
+        let descriptor = (self.tracks).counter(thread, counter.name, counter.unit);
+        let track_uuid = descriptor.uuid;
+        self.put(pb::TracePacket {
+            track_descriptor: Some(descriptor),
+            ..pb::TracePacket::default()
+        })?;
+        for (since_ns, value) in &counter.points {
+            self.put(pb::TracePacket {
+                timestamp: Some(offset_ns.saturating_add(*since_ns)),
+                track_event: Some(pb::TrackEvent {
+                    kind: Some(COUNTER),
+                    track_uuid,
+                    double_counter_value: Some(*value),
+                    ..pb::TrackEvent::default()
+                }),
+                ..pb::TracePacket::default()
+            })?;
+        }
+        Ok(())
+    }
+
     fn describe(
         &mut self,
         CallWithResult { call, result }: CallWithResult<'_>,

@@ -176,7 +176,7 @@ fn why_unknown(recordings: &[Recording]) -> String {
     let of_events = [
         LossReason::KernelBuffer,
         LossReason::EventsLost,
-        LossReason::WaitsLost,
+        LossReason::ExitsLost,
     ];
     let lost = lost.iter();
     let lost = lost.filter(|(reason, count)| of_events.contains(reason) && **count > 0);

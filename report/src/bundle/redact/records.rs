@@ -236,7 +236,7 @@ pub(super) fn vcpu_time(old: &VcpuTime) -> VcpuTime {
         task: *task,
         first_ns: *first_ns,
         last_ns: *last_ns,
-        spent: spent.clone(),
+        spent: spent.to_vec(),
     }
 }
 
@@ -270,8 +270,8 @@ pub(super) fn exits(old: &Exits) -> Exits {
         },
         count: *count,
         seen: *seen,
-        spent: spent.clone(),
-        lengths: lengths.clone(),
+        spent: spent.to_vec(),
+        lengths: lengths.to_vec(),
     }
 }
 

@@ -76,6 +76,17 @@ pub(crate) struct TrackDescriptor {
     pub process: Option<ProcessDescriptor>,
     #[prost(message, optional, tag = "4")]
     pub thread: Option<ThreadDescriptor>,
+    #[prost(string, optional, tag = "2")]
+    pub name: Option<String>,
+    #[prost(message, optional, tag = "8")]
+    pub counter: Option<CounterDescriptor>,
+}
+
+/// A track of numbers.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct CounterDescriptor {
+    #[prost(string, optional, tag = "6")]
+    pub unit_name: Option<String>,
 }
 
 /// A process.
@@ -111,6 +122,8 @@ pub(crate) struct TrackEvent {
     pub name_iid: Option<u64>,
     #[prost(uint64, optional, tag = "11")]
     pub track_uuid: Option<u64>,
+    #[prost(double, optional, tag = "44")]
+    pub double_counter_value: Option<f64>,
     #[prost(uint64, optional, tag = "56")]
     pub callstack_iid: Option<u64>,
 }

@@ -61,9 +61,27 @@ impl Tracks {
                 tid: Some(i64::from(thread.tid)),
                 thread_name: Some(printable(&name).into_owned()),
             }),
-            process: None,
+            ..pb::TrackDescriptor::default()
         });
         (thread, new)
+    }
+
+    /// A track of numbers below a thread's.
+    pub(super) fn counter(
+        &mut self,
+        thread: Thread,
+        name: &str,
+        unit: &str,
+    ) -> pb::TrackDescriptor {
+        pb::TrackDescriptor {
+            uuid: Some(self.uuid()),
+            parent_uuid: Some(thread.uuid),
+            name: Some(name.to_owned()),
+            counter: Some(pb::CounterDescriptor {
+                unit_name: Some(unit.to_owned()),
+            }),
+            ..pb::TrackDescriptor::default()
+        }
     }
 
     fn add_process(
