@@ -1,6 +1,7 @@
 /* A second opinion on a domain, by plain privcmd calls and nothing of uniprof's:
  *   probe flags DOMID      paused=0|1 shutdown=0|1 cpu_ns=N, from getdomaininfo
- *   probe vcpus DOMID N    processor time of each of its N vCPUs in ns, from getvcpuinfo
+ *   probe vcpus DOMID N [clock]
+ *                          processor time of each of its N vCPUs in ns, from getvcpuinfo; before it, the monotonic clock's
  *   probe pause DOMID N VCPUS
  *                          medians, in ns, of N pairs of bare pause + unpause, of N of [pause,
  *                          getvcpucontext of each vCPU] in one multicall + unpause: what it takes to
@@ -275,6 +276,8 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	if (!strcmp(argv[1], "vcpus") && argc > 3) {
+		if (argc > 4)
+			printf("%ld ", now());
 		for (int vcpu = 0; vcpu < atoi(argv[3]); vcpu++) {
 			fill(page, GET_INFO, domain)->u.words[0] = vcpu;
 			if (hypercall(HYPERVISOR_DOMCTL, page, 0))

@@ -147,6 +147,17 @@ impl OwnBuffers {
         let _ = self.order(TraceOrder::Disable);
     }
 
+    /// Appends the last records, when the buffers are off.
+    pub fn drain_last(&mut self, events: &mut Vec<Stamped>) {
+        // Xen reports a loss with the next record, and there is none.
+        let rings = 0..self.decoders.len();
+        let full: Vec<usize> = rings.filter(|ring| is_full(&self.buffers, *ring)).collect();
+        self.drain(events);
+        for ring in full {
+            self.decoders[ring].lose(events);
+        }
+    }
+
     /// Appends what was written since the last call.
     pub fn drain(&mut self, events: &mut Vec<Stamped>) {
         let ring_bytes = self.buffers.ring_bytes();
@@ -200,16 +211,18 @@ fn allocate(
     control.info(&xen.privcmd)
 }
 
+/// Whether Xen may have had no room in a ring for a record.
+fn is_full(buffers: &TraceBuffers, ring: usize) -> bool {
+    let (at, ring_bytes) = (buffers.positions(ring), buffers.ring_bytes());
+    let taken = stretch(at.read, at.written, ring_bytes);
+    taken.is_some_and(|taken| taken.first.1 + taken.second_bytes + FULL_BYTES > ring_bytes)
+}
+
 /// Whether Xen writes records, or did until there was no room.
 fn is_on(buffers: &TraceBuffers) -> bool {
     let rings = 0..buffers.processors().len();
-    let ring_bytes = buffers.ring_bytes();
+    let is_full = rings.clone().any(|ring| is_full(buffers, ring));
     let before: Vec<_> = rings.map(|ring| buffers.positions(ring)).collect();
-    let is_full = before.iter().any(|at| {
-        let taken = stretch(at.read, at.written, ring_bytes);
-        let taken = taken.map(|one| one.first.1 + one.second_bytes);
-        taken.is_some_and(|taken| taken + FULL_BYTES > ring_bytes)
-    });
     let moves = || {
         std::thread::sleep(WATCH);
         (0..)

@@ -100,7 +100,11 @@ impl TraceObserver {
     fn read(&mut self, is_over: bool) -> Option<u64> {
         let pair = ClocksPair::now()?;
         self.clock.reach(pair);
-        self.buffers.drain(&mut self.waiting);
+        if is_over {
+            self.buffers.drain_last(&mut self.waiting);
+        } else {
+            self.buffers.drain(&mut self.waiting);
+        }
         self.pauses.take();
         let late = if is_over {
             0
