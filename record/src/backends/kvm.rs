@@ -13,8 +13,8 @@ mod thread;
 mod search;
 mod ram;
 mod rescue;
-mod source;
 mod host;
+mod source;
 pub mod doctor;
 
 pub use source::open;

@@ -153,8 +153,8 @@ impl Event {
         Ok(Event(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Opens the tracepoint with this number on thread `tid`: a record with its raw fields each time that the thread passes
-    /// it. With `switches`, also records of the thread's switches.
+    /// Opens the tracepoint with this number on thread `tid`: a record with its raw fields each time that the thread
+    /// passes it. With `switches`, also records of the thread's switches.
     ///
     /// # Errors
     /// The error of `perf_event_open`.

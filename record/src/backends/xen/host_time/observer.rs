@@ -114,9 +114,10 @@ impl TraceObserver {
         let until = pair.cycles.saturating_sub(late);
         // Stable: the order within a ring stays.
         self.waiting.sort_by_key(|event| event.cycles);
-        let count = match is_over {
-            true => self.waiting.len(),
-            false => self.waiting.partition_point(|event| event.cycles <= until),
+        let count = if is_over {
+            self.waiting.len()
+        } else {
+            self.waiting.partition_point(|event| event.cycles <= until)
         };
         let processors = self.processors.as_mut()?;
         for Stamped {
