@@ -12,7 +12,9 @@ use uniprof_report::images::Library;
 use uniprof_report::profile::{Filter, Options, Profile, gather};
 use uniprof_report::recording::{Recording, Unit};
 use uniprof_report::views::{Content, FlagValue, Form, Renderer, VIEWS};
-use uprof::cold::{ClockPair, End, EndReason, ExitCause, ExitKind, Exits, Mapping, Metadata};
+use uprof::cold::{
+    ClockPair, End, EndReason, ExitCause, ExitKind, Exits, Loss, LossReason, Mapping, Metadata,
+};
 use uprof::cold::{ModuleChange, ModuleEvent, Place, TargetKind, TaskChange, TaskEvent, VcpuTime};
 use uprof::image::{ImageIdentity, ImagePart, Symbol};
 use uprof::{Arch, Frame, Sample, Task, Writer};
@@ -41,6 +43,7 @@ struct Guest<'a> {
     times: Vec<VcpuTime>,
     exits: Vec<Exits>,
     notes: Vec<(String, String)>,
+    losses: Vec<Loss>,
 }
 
 fn recorded(guest: &Guest<'_>) -> Recording {
@@ -105,6 +108,7 @@ fn recorded(guest: &Guest<'_>) -> Recording {
             .unwrap();
     }
     writer.vcpu_times(&guest.times).unwrap();
+    writer.losses(&guest.losses).unwrap();
     for exits in guest.exits.chunks(100_000) {
         writer.exits(exits).unwrap();
     }
@@ -253,7 +257,8 @@ fn a_row_adds_up_and_what_no_record_has_is_unknown() {
    2.00 s  57.2%    1.8%       3.5%    2.0%  10.0%      0.5%   25.0%  all vCPUs
 
 each row adds up to 100.0% of the vCPU's wall time
-25.0% of the wall time is unknown: the host's KVM or Xen reported nothing for it";
+25.0% of the wall time is unknown: 500.0 ms is before the first record of a vCPU or after its last one
+";
     assert!(table.starts_with(expected), "{table}");
 }
 
@@ -275,6 +280,46 @@ fn the_recorders_reason_for_unknown_time_is_shown() {
 }
 
 /// Half a second from the middle of one record to the middle of the next.
+#[test]
+fn unknown_time_between_records_has_another_reason_than_at_the_ends() {
+    let gap = [(0, 100), (900, 1000)].map(|(from_ms, to_ms)| time(0, from_ms, to_ms, &[]));
+    let guest = Guest {
+        times: gap.into(),
+        ..Guest::default()
+    };
+    let table = view("time", recorded(&guest), Filter::default());
+    let said = "100.0% of the wall time is unknown: the host reported nothing for it";
+    assert!(table.contains(said), "{table}");
+    let lost = Loss {
+        first_ns: START,
+        last_ns: START + MS,
+        task: None,
+        reason: LossReason::ExitsLost,
+        count: 70,
+    };
+    let lossy = Guest {
+        losses: vec![lost],
+        ..guest
+    };
+    let table = view("time", recorded(&lossy), Filter::default());
+    let said = "100.0% of the wall time is unknown: lost: 70 records of exits";
+    assert!(table.contains(said), "{table}");
+}
+
+#[test]
+fn exits_that_were_only_counted_have_no_times() {
+    let mut counted = exits(30, Some(address(1, 0x20)), Some(0x3f8), 3, 0);
+    (counted.seen, counted.spent, counted.lengths) = (0, Vec::new(), Vec::new());
+    let table = view("exits", with_exits(vec![counted]), Filter::default());
+    assert!(table.starts_with("2.00 s of wall time"), "{table}");
+    for expected in [
+        "only their number was recorded\n",
+        "  3      3.0         -         -         -         -      -         -         -  port 0x3f8\n",
+    ] {
+        assert!(table.contains(expected), "{table}");
+    }
+}
+
 #[test]
 fn time_is_chosen_in_proportion() {
     let filter = Filter {

@@ -84,9 +84,15 @@ impl ExitSum {
         places.fold(0, |sum: u64, place| sum.saturating_add(self.spent[place]))
     }
 
-    /// Mean time from exit to entry (nanoseconds); `None` without exits.
+    /// Whether exits were counted without their times.
+    pub fn is_untimed(&self) -> bool {
+        self.seen == 0 && self.count > 0
+    }
+
+    /// Mean time from exit to entry (nanoseconds); `None` without exits, or without their times.
     pub fn mean_ns(&self) -> Option<u64> {
-        self.total_ns().checked_div(self.count)
+        let mean_ns = self.total_ns().checked_div(self.count);
+        mean_ns.filter(|_| !self.is_untimed())
     }
 
     /// The length that a share of the exits, 0 to 1, doesn't exceed (nanoseconds); `None` if none has one.

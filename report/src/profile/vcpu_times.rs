@@ -31,6 +31,8 @@ pub struct WallTime {
 pub struct VcpuTimes {
     /// A row for each vCPU.
     pub rows: Vec<WallTime>,
+    /// Time of vCPUs before their first record and after their last one (nanoseconds), which is unknown.
+    pub unrecorded_ns: u64,
     /// Number of records that can't be true: they overlap, run backwards, or are longer than their interval.
     pub contradictory: u64,
     /// Whether records were divided in proportion to time, as the selected time begins or ends within them.
@@ -163,6 +165,7 @@ impl VcpuTimes {
             return;
         }
         let mut spent = [0_u64; PLACES];
+        let first_ns = records.first().map_or(u64::MAX, |record| record.first_ns);
         let mut covered_ns = 0;
         for record in records {
             let (first_ns, last_ns) = (record.first_ns, record.last_ns);
@@ -187,6 +190,9 @@ impl VcpuTimes {
                 *sum = sum.saturating_add(u64::try_from(inside).unwrap_or(u64::MAX));
             }
         }
+        let first_ns = first_ns.clamp(from_ns, to_ns);
+        let unrecorded_ns = wall_ns - covered_ns.clamp(first_ns, to_ns).saturating_sub(first_ns);
+        self.unrecorded_ns = self.unrecorded_ns.saturating_add(unrecorded_ns);
         let unknown = Place::Unknown.number() as usize;
         spent[unknown] = 0;
         let known = spent.iter().fold(0, |sum: u64, ns| sum.saturating_add(*ns));

@@ -11,8 +11,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::io::{self, Write};
 use uprof::cold::Place;
-use uprof::words::duration;
-use uprof::words::share;
+use uprof::words::{duration, share};
 
 /// The row of this view in the table of views.
 pub(crate) const VIEW: View = View {
@@ -82,13 +81,17 @@ fn write_view(content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
     if total.count == 0 {
         writeln!(out, "no exit was recorded in this time")?;
     }
-    if total.seen < total.count {
-        let line = format!(
+    let line = if total.is_untimed() {
+        "the times of exits are not known: only their number was recorded".to_owned()
+    } else {
+        format!(
             "numbers and times are estimates: of {} exits, the times of {} were taken ({})",
             total.count,
             total.seen,
             share(total.seen, total.count)
-        );
+        )
+    };
+    if total.seen < total.count {
         screen.write_prose("", &line, 2, out)?;
     }
     let interrupted = &exits.interrupted;
@@ -156,7 +159,7 @@ fn rows<K: Copy + Eq + Hash>(
 impl Whole {
     /// The row that costs most, in a sentence.
     fn conclusion(&self, what: &str, rows: &[Row]) -> Option<String> {
-        let row = rows.first()?;
+        let row = rows.first().filter(|row| row.sum.handled_ns() > 0)?;
         Some(format!(
             "costliest {what}: {}, {} of the wall time ({} in {}, {} in the monitor, {} exits)",
             row.name,
@@ -191,20 +194,22 @@ impl Whole {
 
     fn columns(&self, sum: &ExitSum) -> String {
         let time = |ns: Option<u64>| ns.map_or("-".to_owned(), duration);
+        let known = |ns: u64| time((!sum.is_untimed()).then_some(ns));
         let rate = if self.seconds > 0.0 {
             format!("{:.1}", sum.count as f64 / self.seconds)
         } else {
             "-".to_owned()
         };
         let handled_ns = sum.handled_ns();
-        let part = format!("{:>6}", share(handled_ns, self.wall_ns));
+        let whole_ns = if sum.is_untimed() { 0 } else { self.wall_ns };
+        let part = format!("{:>6}", share(handled_ns, whole_ns));
         format!(
             "{:>9} {rate:>8} {:>9} {:>9} {:>9} {:>9} {} {:>9} {:>9}",
             sum.count,
-            duration(handled_ns),
-            duration(sum.at(Place::Hypervisor)),
-            duration(sum.at(Place::Monitor)),
-            duration(sum.total_ns().saturating_sub(handled_ns)),
+            known(handled_ns),
+            known(sum.at(Place::Hypervisor)),
+            known(sum.at(Place::Monitor)),
+            known(sum.total_ns().saturating_sub(handled_ns)),
             self.screen.weighed(part, handled_ns, self.wall_ns),
             time(sum.mean_ns()),
             time(sum.percentile_ns(0.99)),

@@ -5,13 +5,13 @@ use crate::profile::calls::TaskOf;
 use crate::profile::gather::names;
 use crate::profile::vcpu_times::{PLACES, Spent, WallTime, hypervisor};
 use crate::recording::Recording;
+use crate::text::printable;
 use crate::text::screen::{Notes, Screen};
 use crate::views::calls::task_of;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use uprof::cold::{LossReason, Place, UNKNOWN_TIME};
-use uprof::words::duration;
-use uprof::words::share;
+use uprof::words::{duration, share};
 
 /// The row of this view in the table of views.
 pub(crate) const VIEW: View = View {
@@ -123,7 +123,7 @@ fn notes(recordings: &[Recording], content: &Content<'_>) -> Vec<String> {
         lines.push(format!(
             "{} of the wall time is unknown: {}",
             share(unknown_ns, wall_ns),
-            why_unknown(recordings)
+            why_unknown(recordings, times.unrecorded_ns, unknown_ns)
         ));
     }
     if times.contradictory > 0 {
@@ -167,7 +167,10 @@ fn sum_line(rows: &[WallTime]) -> String {
 }
 
 /// Why much of the time is unknown, and what to do.
-fn why_unknown(recordings: &[Recording]) -> String {
+fn why_unknown(recordings: &[Recording], unrecorded_ns: u64, unknown_ns: u64) -> String {
+    let noted = recordings.iter().flat_map(|one| &one.metadata().notes);
+    let noted = noted.filter(|(name, _)| name == UNKNOWN_TIME);
+    let noted = noted.map(|(_, why)| printable(why).into_owned());
     let mut lost: BTreeMap<LossReason, u64> = BTreeMap::new();
     for loss in recordings.iter().flat_map(Recording::losses) {
         let sum = lost.entry(loss.reason).or_default();
@@ -180,16 +183,23 @@ fn why_unknown(recordings: &[Recording]) -> String {
     ];
     let lost = lost.iter();
     let lost = lost.filter(|(reason, count)| of_events.contains(reason) && **count > 0);
-    let lost = lost.map(|(reason, count)| format!("{count} {}", reason.describe()));
-    let noted = recordings.iter().flat_map(|one| &one.metadata().notes);
-    let noted = noted.filter(|(name, _)| name == UNKNOWN_TIME);
-    let noted = noted.map(|(_, why)| crate::text::printable(why).into_owned());
-    let reasons: Vec<String> = noted.chain(lost).take(REASONS_MAX).collect();
+    let lost = lost.map(|(reason, count)| {
+        let described = reason.describe();
+        format!(
+            "lost: {count} {described} (fewer exits, or a host with free processors, lose less)"
+        )
+    });
+    let ends = (unrecorded_ns > unknown_ns / 2).then(|| {
+        format!(
+            "{} is before the first record of a vCPU or after its last one",
+            duration(unrecorded_ns)
+        )
+    });
+    let reasons: Vec<String> = noted.chain(lost).chain(ends).take(REASONS_MAX).collect();
     if reasons.is_empty() {
-        return "the host's KVM or Xen reported nothing for it, as KVMs without tracepoints do (a KVM inside a virtual \
-                machine may be one), or the vCPU began or ended; `uniprof doctor` on the host says what it reports"
+        return "the host reported nothing for it, as a KVM without tracepoints does (one inside a virtual machine may \
+                be such); `uniprof doctor` on the host says what it reports"
             .to_owned();
     }
-    let advice = "fewer exits, fewer vCPUs or a host with free processors lose less";
-    format!("{} ({advice})", reasons.join(", "))
+    reasons.join("; ")
 }
