@@ -21,7 +21,7 @@ pub(crate) const CLOCK: u8 = 0x86;
 
 /// A client's message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum Request {
     Attach {
         nonce: u64,
     },
@@ -47,24 +47,24 @@ fn half(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-impl Asked {
+impl Request {
     /// Parses a payload. It may be longer than expected, as later versions add fields.
-    fn of(kind: u8, payload: &[u8]) -> Option<Asked> {
+    fn of(kind: u8, payload: &[u8]) -> Option<Request> {
         Some(match kind {
-            1 => Asked::Attach {
+            1 => Request::Attach {
                 nonce: number(payload, 8)?,
             },
-            2 => Asked::Start {
+            2 => Request::Start {
                 period_ns: number(payload, 0)?,
                 frames: half(payload, 8)?,
                 stack_bytes: half(payload, 12)?,
             },
-            3 => Asked::Stop,
-            4 => Asked::Ping {
+            3 => Request::Stop,
+            4 => Request::Ping {
                 number: number(payload, 0)?,
             },
-            5 => Asked::Detach,
-            _ => Asked::Unknown,
+            5 => Request::Detach,
+            _ => Request::Unknown,
         })
     }
 }
@@ -104,7 +104,7 @@ impl Input {
     }
 
     /// The next complete message. Bytes that don't begin a message are discarded.
-    pub fn next(&mut self) -> Option<Asked> {
+    pub fn next(&mut self) -> Option<Request> {
         loop {
             let here = &self.bytes[..self.count];
             // The next position at which a message can begin.
@@ -124,7 +124,8 @@ impl Input {
             let mut sum = Checksum::new();
             sum.add(&here[..8]);
             sum.add(payload);
-            let asked = Asked::of(here[2], payload).filter(|_| half(here, 8) == Some(sum.value()));
+            let asked =
+                Request::of(here[2], payload).filter(|_| half(here, 8) == Some(sum.value()));
             self.drop_first(if asked.is_some() {
                 HEADER_BYTES + length
             } else {
@@ -163,7 +164,7 @@ mod tests {
         [&header[..], payload].concat()
     }
 
-    fn all(bytes: &[u8], piece: usize) -> Vec<Asked> {
+    fn all(bytes: &[u8], piece: usize) -> Vec<Request> {
         let (mut input, mut found) = (Input::new(), Vec::new());
         for piece in bytes.chunks(piece) {
             let mut rest = piece;
@@ -206,20 +207,20 @@ mod tests {
         ]
         .concat();
         let expected = [
-            Asked::Attach {
+            Request::Attach {
                 nonce: 0x0707_0707_0707_0707,
             },
-            Asked::Start {
+            Request::Start {
                 period_ns: 1_000_000,
                 frames: 64,
                 stack_bytes: 128,
             },
-            Asked::Ping {
+            Request::Ping {
                 number: 0x0202_0202_0202_0202,
             },
-            Asked::Unknown,
-            Asked::Stop,
-            Asked::Detach,
+            Request::Unknown,
+            Request::Stop,
+            Request::Detach,
         ];
         for piece in 1..60 {
             assert_eq!(all(&bytes, piece), expected, "{piece}");

@@ -5,7 +5,7 @@
 
 use crate::agent::{Agent, MOST_FRAMES, MOST_STACK_BYTES};
 use crate::checksum::Checksum;
-use crate::message::{self, Asked, HEADER_BYTES, Input};
+use crate::message::{self, HEADER_BYTES, Input, Request};
 use crate::walk::Memory;
 
 /// The other end has hung up.
@@ -170,9 +170,9 @@ impl Session {
         }
     }
 
-    fn answer<M: Memory>(&mut self, agent: &Agent<'_, M>, asked: Asked) -> Result<(), Gone> {
+    fn answer<M: Memory>(&mut self, agent: &Agent<'_, M>, asked: Request) -> Result<(), Gone> {
         match (self.state, asked) {
-            (State::Waiting, Asked::Attach { nonce }) => {
+            (State::Waiting, Request::Attach { nonce }) => {
                 if agent.enter() {
                     self.state = State::Attached;
                     self.hello(agent, nonce);
@@ -182,14 +182,14 @@ impl Session {
                 }
             }
             // On a line that can't be closed, this means that the previous client is gone.
-            (State::Attached | State::Draining, Asked::Attach { nonce }) => {
+            (State::Attached | State::Draining, Request::Attach { nonce }) => {
                 agent.stop();
                 self.state = State::Attached;
                 self.hello(agent, nonce);
             }
             (
                 State::Attached | State::Draining,
-                Asked::Start {
+                Request::Start {
                     period_ns,
                     frames,
                     stack_bytes,
@@ -199,17 +199,17 @@ impl Session {
                 let (period_ns, frames, stack_bytes) = agent.start(period_ns, frames, stack_bytes);
                 self.tell_state(1, period_ns, frames, stack_bytes);
             }
-            (State::Attached, Asked::Stop) => {
+            (State::Attached, Request::Stop) => {
                 agent.stop();
                 self.state = State::Draining;
             }
-            (State::Attached | State::Draining, Asked::Ping { number }) => {
+            (State::Attached | State::Draining, Request::Ping { number }) => {
                 let mut payload = [0; 16];
                 payload[..8].copy_from_slice(&number.to_le_bytes());
                 payload[8..].copy_from_slice(&(agent.guest.clock)().to_le_bytes());
                 self.put(message::CLOCK, &payload);
             }
-            (State::Attached | State::Draining, Asked::Detach) => return Err(Gone),
+            (State::Attached | State::Draining, Request::Detach) => return Err(Gone),
             _ => {}
         }
         Ok(())

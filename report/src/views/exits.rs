@@ -21,7 +21,7 @@ pub(crate) const VIEW: View = View {
             made with --host)",
     output: Output::Text,
     needs: Needs::VcpuTime,
-    begin: |_| Box::new(write_shown),
+    begin: |_| Box::new(write_view),
 };
 
 /// The function of exits whose address the hypervisor didn't say.
@@ -45,15 +45,15 @@ struct Whole {
     rows_max: usize,
 }
 
-fn write_shown(shown: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
-    let (profile, screen) = (shown.profile, shown.form.screen);
+fn write_view(content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
+    let (profile, screen) = (content.profile, content.form.screen);
     let (wall_ns, _) = profile.vcpu_times.total();
     let whole = Whole {
         wall_ns,
         seconds: elapsed_ns(profile) as f64 / 1e9,
-        hypervisor: hypervisor_of(shown.recordings),
+        hypervisor: hypervisor_of(content.recordings),
         screen,
-        rows_max: match shown.form.rows {
+        rows_max: match content.form.rows {
             0 => usize::MAX,
             rows => rows,
         },

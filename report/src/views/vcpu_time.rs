@@ -20,7 +20,7 @@ pub(crate) const VIEW: View = View {
             made with --host); beside --flame, --tree or --top, these show it by function",
     output: Output::Text,
     needs: Needs::VcpuTime,
-    begin: |_| Box::new(write_shown),
+    begin: |_| Box::new(write_view),
 };
 
 /// Most vCPUs that are listed one by one.
@@ -43,15 +43,15 @@ const COLUMNS: [([&str; 2], usize); PLACES] = [
 /// Columns to the left of the name.
 const USED: usize = 9 + 6 + 7 + 10 + 7 + 6 + 9 + 7 + PLACES + 2;
 
-fn write_shown(shown: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
-    let screen = shown.form.screen;
-    let times = &shown.profile.vcpu_times;
-    for line in shown.profile.account.lines() {
+fn write_view(content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
+    let screen = content.form.screen;
+    let times = &content.profile.vcpu_times;
+    for line in content.profile.account.lines() {
         screen.write_prose("", &line, 2, out)?;
     }
     writeln!(out)?;
-    write_heading(shown.recordings, out)?;
-    let recordings: Vec<&Recording> = shown.recordings.iter().collect();
+    write_heading(content.recordings, out)?;
+    let recordings: Vec<&Recording> = content.recordings.iter().collect();
     let files = names(&recordings);
     let task = |of: TaskOf| task_of(&recordings, &files, of);
     for row in times.rows.iter().take(VCPUS_MAX) {
@@ -66,7 +66,7 @@ fn write_shown(shown: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
         write_row("all vCPUs", wall_ns, &spent, screen, out)?;
     }
     writeln!(out)?;
-    for line in notes(shown.recordings, shown) {
+    for line in notes(content.recordings, content) {
         screen.write_prose("", &line, 2, out)?;
     }
     Ok(true)
@@ -114,8 +114,8 @@ fn write_row(
 }
 
 /// What the numbers rest on.
-fn notes(recordings: &[Recording], shown: &Content<'_>) -> Vec<String> {
-    let times = &shown.profile.vcpu_times;
+fn notes(recordings: &[Recording], content: &Content<'_>) -> Vec<String> {
+    let times = &content.profile.vcpu_times;
     let (wall_ns, spent) = times.total();
     let mut lines = vec![sum_line(&times.rows)];
     let unknown_ns = spent[Place::Unknown.number() as usize];
