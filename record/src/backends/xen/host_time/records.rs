@@ -183,9 +183,12 @@ impl Decoder {
         };
         let wide = |index: usize| Some(u64::from(word(index)?) | u64::from(word(index + 1)?) << 32);
         let is_wide = record.event & WIDE != 0;
-        let address = |index: usize| match is_wide {
-            true => wide(index),
-            false => word(index).map(u64::from),
+        let address = |index: usize| {
+            if is_wide {
+                wide(index)
+            } else {
+                word(index).map(u64::from)
+            }
         };
         let after_address = if is_wide { 2 } else { 1 };
         if record.event & !STATES == RUNSTATE_CHANGE {
