@@ -36,21 +36,29 @@ fn begins_command(line: &str, at: usize) -> bool {
     let bytes = line.as_bytes();
     match bytes[at] {
         b'#' => at > 0 && bytes[at - 1] == b'#' && command_behind(&line[at + 1..]),
-        b':' => {
-            let is_word = at == 0 || bytes[at - 1].is_ascii_whitespace();
-            is_word && line[at..].starts_with("::") && line[at + 2..].contains("::")
-        }
+        b':' => begins_word(&line[..at]) && is_named_command(&line[at..]),
         _ => false,
     }
+}
+
+/// Whether what follows `before` begins a word.
+fn begins_word(before: &str) -> bool {
+    let last = before.as_bytes().last();
+    last.is_none_or(u8::is_ascii_whitespace)
+}
+
+/// Whether a word that begins so is a command: `::name::`.
+fn is_named_command(word: &str) -> bool {
+    word.starts_with("::") && word[2..].contains("::")
 }
 
 fn broken(line: &str) -> String {
     let mut out = String::with_capacity(line.len() + 8);
     for (at, letter) in line.char_indices() {
-        let begins = begins_command(line, at);
         match letter {
-            '#' if begins => out.push_str(" #"),
-            ':' if begins => out.push_str(": "),
+            '#' if begins_command(line, at) => out.push_str(" #"),
+            // Of more than two colons, those after the new space would be a command again.
+            ':' if begins_word(&out) && is_named_command(&line[at..]) => out.push_str(": "),
             letter => out.push(letter),
         }
     }
@@ -76,6 +84,8 @@ mod tests {
             ("  ::stop-commands::x", "  : :stop-commands::x"),
             ("a\n::x::\nb", "a\n: :x::\nb"),
             ("a ::b::c", "a : :b::c"),
+            (":::a::b", ": : :a::b"),
+            (":::::a", ": : :::a"),
             ("é::b::c", "é::b::c"),
         ] {
             let broken = without_commands(text);
