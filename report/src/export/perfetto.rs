@@ -1,5 +1,6 @@
 //! Perfetto's protobuf (ui.perfetto.dev, protos/perfetto/trace/): samples become samples of threads, calls of traces
-//! become slices, and wall time of vCPUs becomes counters. All are on one time axis that begins with the first recording.
+//! become slices, and wall time of vCPUs becomes counters. All are on one time axis that begins with the first
+//! recording.
 
 mod counters;
 mod message;
