@@ -143,8 +143,8 @@ impl Decoder {
         }
     }
 
-    /// Appends the events of `bytes` to `events`. They were read when the counter was at `now`, so that a later stamp is
-    /// none.
+    /// Appends the events of `bytes` to `events`. They were read before the counter was at `now`, so a later stamp is
+    /// wrong.
     pub fn decode(&mut self, bytes: &[u8], now: u64, events: &mut Vec<Stamped>) {
         let (words, rest) = bytes.as_chunks::<4>();
         let mut left: &[[u8; 4]] = words;
