@@ -4,9 +4,9 @@
 pub fn cycles() -> Option<u64> {
     #[cfg(target_arch = "x86_64")]
     {
-        // SAFETY: every x86-64 processor has the instruction, and Linux lets programs use it.
+        // SAFETY: every x86-64 processor has the instruction. It waits for what was read before.
         unsafe { std::arch::x86_64::_mm_lfence() };
-        // SAFETY: the same.
+        // SAFETY: every x86-64 processor has the instruction, and Linux lets programs use it.
         Some(unsafe { std::arch::x86_64::_rdtsc() })
     }
     #[cfg(not(target_arch = "x86_64"))]

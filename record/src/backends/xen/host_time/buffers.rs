@@ -9,6 +9,7 @@ use super::records::{Decoder, EVENTS, Stamped, stretch};
 use crate::backends::xen::domain::Xen;
 use crate::source::SourceError;
 use crate::sys::xen::XenError;
+use crate::sys::xen::cycles::cycles;
 use crate::sys::xen::event_channel::EventChannel;
 use crate::sys::xen::sysctl::{TraceControl, TraceInfo, TraceOrder};
 use crate::sys::xen::trace_buffers::TraceBuffers;
@@ -176,7 +177,9 @@ impl OwnBuffers {
             self.buffers.read(ring, from, first);
             self.buffers.read(ring, 0, second);
             self.buffers.release(ring, at.written);
-            decoder.decode(&self.scratch, events);
+            // Stamps of the future would wait for ever.
+            let now = cycles().unwrap_or(u64::MAX);
+            decoder.decode(&self.scratch, now, events);
         }
     }
 }

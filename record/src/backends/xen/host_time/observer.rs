@@ -114,11 +114,8 @@ impl TraceObserver {
         let until = pair.cycles.saturating_sub(late);
         // Stable: the order within a ring stays.
         self.waiting.sort_by_key(|event| event.cycles);
-        let count = if is_over {
-            self.waiting.len()
-        } else {
-            self.waiting.partition_point(|event| event.cycles <= until)
-        };
+        let old = |event: &Stamped| is_over || event.cycles <= until;
+        let count = self.waiting.partition_point(old);
         let processors = self.processors.as_mut()?;
         for Stamped {
             cycles,

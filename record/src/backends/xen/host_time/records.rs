@@ -143,13 +143,15 @@ impl Decoder {
         }
     }
 
-    /// Appends the events of `bytes` to `events`.
-    pub fn decode(&mut self, bytes: &[u8], events: &mut Vec<Stamped>) {
+    /// Appends the events of `bytes` to `events`. They were read before the counter was at `now`, so a later stamp is
+    /// wrong.
+    pub fn decode(&mut self, bytes: &[u8], now: u64, events: &mut Vec<Stamped>) {
         let (words, rest) = bytes.as_chunks::<4>();
         let mut left: &[[u8; 4]] = words;
         while let Some((record, after)) = Record::split(left) {
             left = after;
-            self.cycles = self.cycles.max(record.cycles.unwrap_or(0));
+            let stamp = record.cycles.map_or(0, |stamp| stamp.min(now));
+            self.cycles = self.cycles.max(stamp);
             if let Some(event) = self.event(&record, events) {
                 self.push(event, events);
             }
@@ -320,11 +322,13 @@ pub mod tests {
 
     fn decoded(bytes: &[u8]) -> Vec<(u64, Event)> {
         let mut events = Vec::new();
-        Decoder::new(3, ExitKind::Svm).decode(bytes, &mut events);
+        Decoder::new(3, ExitKind::Svm).decode(bytes, NOW, &mut events);
         assert!(events.iter().all(|one| one.ring == 3));
         events.iter().map(|one| (one.cycles, one.event)).collect()
     }
 
+    /// Later than all records that make sense.
+    const NOW: u64 = 1 << 41;
     const LOST: Event = Event::LossEnds {
         count: 1,
         running: None,
@@ -410,6 +414,7 @@ pub mod tests {
             let bytes: Vec<u8> = (0..random.usize(..200)).map(|_| random.u8(..)).collect();
             let times = decoded(&bytes);
             assert!(times.is_sorted_by_key(|(cycles, _)| *cycles), "{seed}");
+            assert!(times.iter().all(|(cycles, _)| *cycles <= NOW), "{seed}");
         }
     }
 
@@ -421,6 +426,7 @@ pub mod tests {
             record(VM_ENTRY, None, &[]),
             record(LOST_RECORDS, Some(50), &[9, 7 | 2 << 16, 25, 0]),
             record(LOST_RECORDS, Some(60), &[1, 7 | 2 << 16, 90, 0]),
+            record(VM_ENTRY, Some(u64::MAX), &[]),
         ];
         let running = Some(AnyVcpu { domain: 7, vcpu: 2 });
         let ends = |count| Event::LossEnds { count, running };
@@ -432,6 +438,7 @@ pub mod tests {
             (50, ends(9)),
             (60, Event::LossBegins),
             (60, ends(1)),
+            (NOW, Event::Entry),
         ];
         assert_eq!(decoded(&bytes.concat()), all);
     }
