@@ -5,7 +5,7 @@
 //! resumes threads in the best order.
 //! `endpoint` connects to a stub, a monitor or an agent; `xenstore` looks up Xen's domains; `page_tables` translates
 //! addresses; `boots` distinguishes a guest's boots; `processor_time` compares samples with the time that was counted;
-//! `timeline` says where each moment of a vCPU goes, and `exits` sums its exits;
+//! `timeline` says where each moment of a vCPU goes, `exits` sums its exits, and `pauses` knows the recorder's;
 //! `linux` reads the kernel in a guest's memory.
 //! `call_sites` checks which frames are consistent in a guest that was not paused, and `leaf_caller` finds a caller
 //! that they miss. `trial` and `checks` examine a guest before a recording (on AArch64 with `link_register`).
@@ -20,6 +20,7 @@ pub mod xenstore;
 pub mod page_tables;
 pub(crate) mod boots;
 pub(crate) mod processor_time;
+pub(crate) mod pauses;
 pub(crate) mod exits;
 pub(crate) mod timeline;
 pub mod linux;

@@ -1,7 +1,7 @@
 //! Where each moment of a vCPU goes: from the events of its thread, in order of time, to nanoseconds by place.
 
 use crate::guest::exits::{ExitTable, Spent};
-use std::collections::VecDeque;
+use crate::guest::pauses::Pauses;
 use uprof::Task;
 use uprof::cold::{ExitCause, ExitKind, Place};
 
@@ -238,46 +238,10 @@ impl Timeline {
     }
 }
 
-/// The recorder's pauses, in order of time.
-#[derive(Debug, Default)]
-pub struct Pauses(VecDeque<(u64, u64)>);
-
-impl Pauses {
-    /// Adds a pause, which begins after the end of the last one.
-    pub fn add(&mut self, first_ns: u64, last_ns: u64) {
-        self.0.push_back((first_ns, last_ns));
-    }
-
-    /// Forgets pauses that ended before `time_ns`.
-    pub fn forget(&mut self, time_ns: u64) {
-        while self
-            .0
-            .front()
-            .is_some_and(|(_, last_ns)| *last_ns < time_ns)
-        {
-            self.0.pop_front();
-        }
-    }
-
-    /// How much of the time between the two was paused.
-    fn within(&self, first_ns: u64, last_ns: u64) -> u64 {
-        let begin = self.0.partition_point(|(_, end_ns)| *end_ns <= first_ns);
-        let inside = self
-            .0
-            .range(begin..)
-            .take_while(|(from_ns, _)| *from_ns < last_ns);
-        let parts = inside.map(|(from_ns, to_ns)| {
-            (*to_ns)
-                .min(last_ns)
-                .saturating_sub((*from_ns).max(first_ns))
-        });
-        parts.sum()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::guest::pauses::pauses as both_ends;
     use uprof::cold::Exits;
 
     const TASK: Task = Task { space: 0, vcpu: 0 };
@@ -303,10 +267,12 @@ mod tests {
         end_ns: u64,
     ) -> (Vec<(Place, u64)>, Vec<Exits>) {
         let mut timeline = Timeline::new(TASK, 0);
-        let (mut table, mut paused) = (ExitTable::default(), Pauses::default());
-        pauses
-            .iter()
-            .for_each(|(first, last)| paused.add(*first, *last));
+        let (mut table, (mut writer, mut paused)) = (ExitTable::default(), both_ends(0));
+        for (first_ns, last_ns) in pauses {
+            writer.begin(*first_ns);
+            writer.end(*last_ns);
+        }
+        paused.take();
         for (time_ns, event) in events {
             timeline.handle(*event, *time_ns, &paused, &mut table);
         }

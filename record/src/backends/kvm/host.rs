@@ -6,7 +6,8 @@
 mod events;
 
 use crate::guest::exits::{ExitTable, places};
-use crate::guest::timeline::{Pauses, Timeline};
+use crate::guest::pauses::{PauseWriter, Pauses, pauses};
+use crate::guest::timeline::Timeline;
 use crate::source::{Observations, Observer, SourceError};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::perf::{Event, page_bytes};
@@ -17,7 +18,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -34,35 +35,8 @@ const FLUSH_NS: u64 = 400_000_000;
 const LOOK_MS: u16 = 10;
 /// Sums that may wait for the encoder; further ones join those of the next interval.
 const WAITING_MAX: usize = 64;
-/// Pauses that may wait for this thread.
-const PAUSES_MAX: usize = 4096;
 /// How long to wait for the last sums at the end.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-/// The sampler's end: reports its pauses, without waiting.
-#[derive(Debug)]
-pub struct PauseReports {
-    queue: rtrb::Producer<(u64, u64)>,
-    /// Since when the guest is paused; 0 if it is not.
-    since_ns: Arc<AtomicU64>,
-}
-
-impl PauseReports {
-    /// The guest is about to be paused.
-    pub fn begin(&self, now_ns: u64) {
-        self.since_ns.store(now_ns, Ordering::Release);
-    }
-
-    /// The pause that began last is over.
-    pub fn end(&mut self, now_ns: u64) {
-        let since_ns = self.since_ns.load(Ordering::Relaxed);
-        if since_ns > 0 {
-            // If the queue is full, a pause counts as time of KVM.
-            let _ = self.queue.push((since_ns, now_ns.max(since_ns)));
-            self.since_ns.store(0, Ordering::Release);
-        }
-    }
-}
 
 /// A vCPU's thread.
 #[derive(Debug, Clone, Copy)]
@@ -90,8 +64,6 @@ struct Watcher {
     vcpus: Vec<Watched>,
     decoder: Decoder,
     pauses: Pauses,
-    queue: rtrb::Consumer<(u64, u64)>,
-    pause_since_ns: Arc<AtomicU64>,
     table: ExitTable,
     flushed_ns: u64,
     lost: u64,
@@ -108,7 +80,7 @@ pub struct HostObserver {
 ///
 /// # Errors
 /// Says why they can't be had, and what to do.
-pub fn open(threads: &[VcpuThreadId]) -> Result<(HostObserver, PauseReports), SourceError> {
+pub fn open(threads: &[VcpuThreadId]) -> Result<(HostObserver, PauseWriter), SourceError> {
     let tracepoints = Tracepoints::find()?;
     let now_ns = monotonic_ns();
     let bytes = (RINGS_BYTES / threads.len().max(1)).clamp(RING_BYTES_MIN, RING_BYTES_MAX);
@@ -117,14 +89,11 @@ pub fn open(threads: &[VcpuThreadId]) -> Result<(HostObserver, PauseReports), So
         .iter()
         .map(|thread| watch(&tracepoints, thread, pages, now_ns).map_err(refused));
     let vcpus = vcpus.collect::<Result<Vec<_>, _>>()?;
-    let (pauses, queue) = rtrb::RingBuffer::new(PAUSES_MAX);
-    let pause_since_ns = Arc::new(AtomicU64::new(0));
+    let (writer, pauses) = pauses(0);
     let watcher = Watcher {
         vcpus,
         decoder: Decoder::new(tracepoints),
-        pauses: Pauses::default(),
-        queue,
-        pause_since_ns: Arc::clone(&pause_since_ns),
+        pauses,
         table: ExitTable::default(),
         flushed_ns: now_ns,
         lost: 0,
@@ -134,11 +103,7 @@ pub fn open(threads: &[VcpuThreadId]) -> Result<(HostObserver, PauseReports), So
         running: None,
         stop: Arc::default(),
     };
-    let reports = PauseReports {
-        queue: pauses,
-        since_ns: pause_since_ns,
-    };
-    Ok((observer, reports))
+    Ok((observer, writer))
 }
 
 fn refused(errno: Errno) -> SourceError {
@@ -203,18 +168,11 @@ impl Watcher {
         }
     }
 
-    /// Handles the events up to now, or to the start of a pause that is not over; returns that time.
+    /// Handles the events up to now; returns that time.
     fn drain(&mut self) -> u64 {
-        let now_ns = monotonic_ns();
-        let since_ns = self.pause_since_ns.load(Ordering::Acquire);
-        while let Ok((first_ns, last_ns)) = self.queue.pop() {
-            self.pauses.add(first_ns, last_ns);
-        }
-        let until_ns = if since_ns == 0 {
-            now_ns
-        } else {
-            since_ns.min(now_ns)
-        };
+        // Read first: a pause that begins later is none of this time.
+        let until_ns = monotonic_ns();
+        self.pauses.take();
         for vcpu in &mut self.vcpus {
             vcpu.ring.look();
             while vcpu
@@ -234,7 +192,7 @@ impl Watcher {
             }
             vcpu.timeline.advance(until_ns, &self.pauses);
         }
-        self.pauses.forget(until_ns);
+        self.pauses.forget_before(until_ns);
         until_ns
     }
 

@@ -1,6 +1,6 @@
 //! Samples the guest of a monitor, whose vCPUs' threads it pauses for each sample.
 
-use super::host::{self, HostObserver, PauseReports, VcpuThreadId};
+use super::host::{self, HostObserver, VcpuThreadId};
 use super::monitor::Monitor;
 use super::ram::{Evidence, Ram};
 use super::rescue::{MonitorRescuer, Words};
@@ -11,6 +11,7 @@ use crate::guest::boots::Boots;
 use crate::guest::guardian::Guardian;
 use crate::guest::held::let_all_go;
 use crate::guest::page_tables::{Paging, Roots};
+use crate::guest::pauses::PauseWriter;
 use crate::guest::processor_time::{MISSED_TIME, VcpuTimes};
 use crate::source::plan::Plan;
 use crate::source::ring::Sink;
@@ -63,7 +64,7 @@ struct KvmSource {
     /// Since when another program has traced the threads.
     held_by_other_ns: Option<u64>,
     /// Where pauses are reported, if the host's view of the vCPUs is recorded.
-    pauses: Option<PauseReports>,
+    pauses: Option<PauseWriter>,
 }
 
 /// Opens the guest of process `pid`. Must be called on the thread that will sample, while it is the only one, since it

@@ -6,7 +6,7 @@
 
 use super::domain::{Domain, Xen};
 use super::follow::Follow;
-use super::host_time::pauses::PauseWriter;
+
 use super::host_time::{ObservedDomain, observe};
 use super::incarnation::{Calls, Incarnation};
 use super::others_pause::OthersPause;
@@ -16,6 +16,7 @@ use super::vcpu;
 use crate::elf::Image;
 use crate::guest::guardian::Guardian;
 use crate::guest::page_tables::Paging;
+use crate::guest::pauses::PauseWriter;
 use crate::guest::processor_time::VcpuTimes;
 use crate::guest::vcpu_of;
 use crate::source::plan::Plan;

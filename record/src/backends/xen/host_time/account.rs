@@ -2,9 +2,9 @@
 //!
 //! Input: changes of its state, entries and exits, in order of time. Output: time by place, and exits.
 
-use super::pauses::Pauses;
 use super::records::RunState;
 use crate::guest::exits::{ExitTable, Spent, places};
+use crate::guest::pauses::Pauses;
 use uprof::Task;
 use uprof::cold::{ExitCause, ExitKind, Place, VcpuTime};
 
@@ -217,8 +217,9 @@ fn index(place: Place) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pauses;
+    use super::super::observer::SLACK_NS;
     use super::*;
+    use crate::guest::pauses;
     use uprof::cold::Exits;
 
     const MS: u64 = 1_000_000;
@@ -249,7 +250,7 @@ mod tests {
 
     #[test]
     fn an_exit_that_sleeps_has_its_time_at_both_places() {
-        let (mut table, pauses) = (ExitTable::default(), pauses::pauses().1);
+        let (mut table, pauses) = (ExitTable::default(), pauses::pauses(SLACK_NS).1);
         let mut vcpu = inside(&mut table, &pauses);
         vcpu.exit(10, svm(0x78), &pauses);
         vcpu.change(12, RunState::Running, RunState::Blocked, &pauses);
@@ -271,7 +272,7 @@ mod tests {
 
     #[test]
     fn our_pause_is_told_from_others() {
-        let (mut writer, mut pauses) = pauses::pauses();
+        let (mut writer, mut pauses) = pauses::pauses(SLACK_NS);
         let mut table = ExitTable::default();
         let mut vcpu = inside(&mut table, &pauses);
         writer.begin(10 * MS);
@@ -301,7 +302,7 @@ mod tests {
 
     #[test]
     fn time_with_lost_records_is_unknown() {
-        let (mut table, pauses) = (ExitTable::default(), pauses::pauses().1);
+        let (mut table, pauses) = (ExitTable::default(), pauses::pauses(SLACK_NS).1);
         let mut vcpu = inside(&mut table, &pauses);
         vcpu.exit(10, svm(0x72), &pauses);
         vcpu.lose(20, &pauses);
@@ -321,7 +322,7 @@ mod tests {
 
     #[test]
     fn the_first_record_says_what_was_before() {
-        let (mut table, pauses) = (ExitTable::default(), pauses::pauses().1);
+        let (mut table, pauses) = (ExitTable::default(), pauses::pauses(SLACK_NS).1);
         let mut vcpu = VcpuAccount::new(TASK, true, Some(RunState::Blocked), 0);
         vcpu.change(10, RunState::Runnable, RunState::Running, &pauses);
         vcpu.enter(15, &pauses, &mut table);

@@ -2,9 +2,9 @@
 
 use super::buffers::OwnBuffers;
 use super::clock::{ClocksPair, CycleClock};
-use super::pauses::{PauseWriter, Pauses, pauses};
 use super::processors::{AskedVcpu, HostTime, Processors};
 use super::records::{RunState, Stamped};
+use crate::guest::pauses::{PauseWriter, Pauses, pauses};
 use crate::source::{Observations, Observer, SourceError};
 use crate::sys::clock::monotonic_ns;
 use uprof::State;
@@ -14,6 +14,9 @@ use uprof::cold::ProcessTime;
 const READ_EVERY_NS: u64 = 4_000_000;
 /// A record may be written a little later than its time stamp says, so that the latest ones wait.
 const LATE_NS: u64 = 1_000_000;
+
+/// Xen's clock and ours may differ by this much.
+pub(super) const SLACK_NS: u64 = 20_000;
 
 /// The domain whose time is recorded.
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +51,7 @@ pub fn observe(domain: ObservedDomain) -> Result<(Box<dyn Observer>, PauseWriter
     let no_clock =
         || SourceError("--host needs the cycle counter of x86-64 for Xen domains".into());
     let pair = ClocksPair::now().ok_or_else(no_clock)?;
-    let (writer, pauses) = pauses();
+    let (writer, pauses) = pauses(SLACK_NS);
     let observer = TraceObserver {
         domain,
         buffers: OwnBuffers::open()?,

@@ -3,9 +3,9 @@
 //! Entries and exits don't say whose they are, so it keeps track of who has which processor.
 
 use super::account::VcpuAccount;
-use super::pauses::Pauses;
 use super::records::{AnyVcpu, Event, RunState};
 use crate::guest::exits::ExitTable;
+use crate::guest::pauses::Pauses;
 use uprof::Task;
 use uprof::cold::{Exits, Loss, LossReason, VcpuTime};
 
@@ -184,8 +184,9 @@ pub struct HostTime {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pauses;
+    use super::super::observer::SLACK_NS;
     use super::*;
+    use crate::guest::pauses;
     use uprof::cold::{ExitCause, ExitKind, Place};
 
     const OURS: AnyVcpu = AnyVcpu { domain: 7, vcpu: 0 };
@@ -216,7 +217,7 @@ mod tests {
 
     #[test]
     fn exits_belong_to_whoever_has_the_processor() {
-        let pauses = pauses::pauses().1;
+        let pauses = pauses::pauses(SLACK_NS).1;
         let mut processors = processors(true);
         let svm = Event::Exit(exit(ExitKind::Svm));
         let (running, runnable) = (RunState::Running, RunState::Runnable);
@@ -258,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_loss_on_one_processor_makes_all_unknown() {
-        let pauses = pauses::pauses().1;
+        let pauses = pauses::pauses(SLACK_NS).1;
         let mut processors = processors(false);
         let ends = Event::LossEnds {
             count: 9,
@@ -292,7 +293,7 @@ mod tests {
 
     #[test]
     fn vcpus_that_there_are_not_are_ignored() {
-        let pauses = pauses::pauses().1;
+        let pauses = pauses::pauses(SLACK_NS).1;
         let mut processors = processors(true);
         let beyond = AnyVcpu {
             domain: 7,

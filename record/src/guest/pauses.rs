@@ -1,4 +1,5 @@
-//! When the recorder had the domain paused, passed from the sampler's thread to the observer without a lock.
+//! When the recorder had the guest paused, passed without a lock from the sampler's thread to the one that keeps the
+//! time of vCPUs.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,9 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Pauses that may wait for the observer: at 10 kHz, those of 1.6 s. Time of further ones is unknown.
 const PAUSES_MAX: usize = 16_384;
-/// Xen's clock and ours may differ by this much.
-const SLACK_NS: u64 = 20_000;
-
 /// The sampler's end.
 #[derive(Debug)]
 pub struct PauseWriter {
@@ -23,7 +21,7 @@ impl PauseWriter {
         self.open_ns.store(now_ns, Ordering::Release);
     }
 
-    /// Must be called when the domain runs again.
+    /// Must be called when the guest runs again.
     pub fn end(&mut self, now_ns: u64) {
         let open_ns = self.open_ns.load(Ordering::Relaxed);
         if open_ns > 0 {
@@ -42,10 +40,12 @@ pub struct Pauses {
     known: VecDeque<(u64, u64)>,
     /// Begin of a pause that lasted at the last [`Pauses::take`]; 0 if none.
     lasting_ns: u64,
+    slack_ns: u64,
 }
 
-/// Both ends, without pauses.
-pub fn pauses() -> (PauseWriter, Pauses) {
+/// Both ends, without pauses. Each pause counts as longer by `slack_ns` at both ends: so much may the clock of the
+/// events differ from ours.
+pub fn pauses(slack_ns: u64) -> (PauseWriter, Pauses) {
     let (producer, consumer) = rtrb::RingBuffer::new(PAUSES_MAX);
     let open_ns = Arc::new(AtomicU64::new(0));
     let writer = PauseWriter {
@@ -57,6 +57,7 @@ pub fn pauses() -> (PauseWriter, Pauses) {
         open_ns,
         known: VecDeque::new(),
         lasting_ns: 0,
+        slack_ns,
     };
     (writer, reader)
 }
@@ -74,20 +75,26 @@ impl Pauses {
     /// Forgets pauses that ended before `now_ns`.
     pub fn forget_before(&mut self, now_ns: u64) {
         while let Some((_, end)) = self.known.front()
-            && end.saturating_add(SLACK_NS) < now_ns
+            && end.saturating_add(self.slack_ns) < now_ns
         {
             self.known.pop_front();
         }
     }
 
-    /// Nanoseconds between two times in which the recorder had the domain paused.
+    /// Nanoseconds between two times in which the recorder had the guest paused.
     pub fn within(&self, first_ns: u64, last_ns: u64) -> u64 {
+        let slack_ns = self.slack_ns;
+        let ended = |pause: &(u64, u64)| pause.1.saturating_add(slack_ns) <= first_ns;
+        let known = self.known.range(self.known.partition_point(ended)..);
         let lasting = (self.lasting_ns > 0).then_some((self.lasting_ns, u64::MAX));
         let mut covered_to_ns = first_ns;
         let mut total_ns = 0;
-        for (begin, end) in self.known.iter().copied().chain(lasting) {
-            let begin = begin.saturating_sub(SLACK_NS).max(covered_to_ns);
-            let end = end.saturating_add(SLACK_NS).min(last_ns);
+        for (begin, end) in known.copied().chain(lasting) {
+            let begin = begin.saturating_sub(slack_ns).max(covered_to_ns);
+            let end = end.saturating_add(slack_ns).min(last_ns);
+            if begin >= last_ns {
+                break;
+            }
             if end > begin {
                 total_ns += end - begin;
                 covered_to_ns = end;
@@ -102,10 +109,11 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
+    const SLACK_NS: u64 = 20_000;
 
     #[test]
     fn pauses_are_found_while_they_last_and_until_forgotten() {
-        let (mut writer, mut pauses) = pauses();
+        let (mut writer, mut pauses) = pauses(SLACK_NS);
         pauses.take();
         assert_eq!(pauses.within(0, 100 * MS), 0);
         writer.end(3 * MS);
@@ -124,7 +132,7 @@ mod tests {
 
     #[test]
     fn pauses_beyond_the_room_are_left_out() {
-        let (mut writer, mut pauses) = pauses();
+        let (mut writer, mut pauses) = pauses(SLACK_NS);
         for number in 1..=PAUSES_MAX as u64 + 10 {
             writer.begin(number * MS);
             writer.end(number * MS + 100);
