@@ -1,6 +1,7 @@
-//! Wall time of vCPUs as a stack tree. Guest code's time is shared over the vCPU's samples. Time in the hypervisor
-//! and in the monitor is above the function whose exit caused it, with the callers that its samples have; all other
-//! time is at the root. The tree of a vCPU adds up to its wall time.
+//! Wall time of vCPUs as a stack tree. Guest code's time is shared over the vCPU's samples, less what those stand for
+//! that were taken while an exit was handled. Time in the hypervisor and in the monitor is above the function whose exit
+//! caused it, with the callers that its samples have; all other time is at the root. The tree of a vCPU adds up to its
+//! wall time.
 
 use super::{COUNTED_MAX, Gathering, Naming, OnProgress, Options, Passed, Sampled};
 use super::{gather_unit, names, naming};
@@ -25,7 +26,7 @@ const REASONS_MAX: usize = 64;
 /// The box of what has no address.
 const NO_ADDRESS: &str = "(address not known)";
 
-/// Samples of a stack.
+/// Stacks with their samples, or time.
 type Stacks = Vec<(NodeId, u64)>;
 
 /// Samples of one vCPU.
@@ -330,7 +331,8 @@ impl<'a> Joining<'_, 'a, '_> {
         self.profile.account.vcpus += 1;
         let at = |place: Place| row.spent[place.number() as usize];
         let root = self.root(row);
-        self.join_guest(row, root, at(Place::Guest));
+        let stacks = self.guest_stacks(row, exits);
+        self.join_guest(root, at(Place::Guest), stacks);
         let all = exits.iter().map(Placed::handled);
         let (mut hypervisor_ns, mut monitor_ns) = (0_u128, 0_u128);
         for handled in all {
@@ -364,17 +366,49 @@ impl<'a> Joining<'_, 'a, '_> {
         (root, Passed::default())
     }
 
-    /// Shares the time of guest code over the samples.
-    fn join_guest(&mut self, row: &WallTime, root: (NodeId, Passed), guest_ns: u64) {
-        let samples = self.samples_of(row.task.vcpu);
-        let stacks: Stacks = samples.map_or_else(Vec::new, |samples| {
-            let stacks = samples.by_stack.iter();
-            stacks.map(|(node, count)| (*node, *count)).collect()
+    /// The stacks of guest code, each with the time that its samples stand for (nanoseconds). A vCPU whose exit is being
+    /// handled runs, too, as far as samples know, at the instruction that caused it: that time is not the guest's.
+    fn guest_stacks(&self, row: &WallTime, exits: &[Placed<'_>]) -> Stacks {
+        let Some(samples) = self.samples_of(row.task.vcpu) else {
+            return Stacks::new();
+        };
+        let running = [Place::Guest, Place::Hypervisor, Place::Monitor];
+        let running = running.map(|place| row.spent[place.number() as usize]);
+        let running_ns = running.into_iter().fold(0, u64::saturating_add);
+        let count: u128 = samples.by_stack.values().map(|n| u128::from(*n)).sum();
+        let time_of = |n: u64| share_of(running_ns, u128::from(n), count.max(1));
+        let mut handled_ns: BTreeMap<NodeId, u64> = BTreeMap::new();
+        for of_site in exits.chunk_by(|a, b| a.site == b.site) {
+            let Site::Address(address) = of_site[0].site else {
+                continue;
+            };
+            let nodes = samples.by_address.get(&address).into_iter().flatten();
+            let nodes: Stacks = nodes.map(|(node, n)| (*node, time_of(*n))).collect();
+            let here_ns = sum(&nodes);
+            let times = of_site.iter().map(|one| one.handled().sum_ns());
+            let all_ns = times.fold(0, u64::saturating_add);
+            for (node, ns) in nodes {
+                let handled = share_of(all_ns, u128::from(ns), here_ns.max(1)).min(ns);
+                let sum_ns = handled_ns.entry(node).or_default();
+                *sum_ns = sum_ns.saturating_add(handled);
+            }
+        }
+        let stacks = samples.by_stack.iter().map(|(node, n)| {
+            let handled = handled_ns.get(node).copied().unwrap_or(0);
+            (*node, time_of(*n).saturating_sub(handled))
         });
+        stacks.collect()
+    }
+
+    /// Shares the time of guest code over its stacks.
+    fn join_guest(&mut self, root: (NodeId, Passed), guest_ns: u64, stacks: Stacks) {
         let mut ration = Ration::new(guest_ns, sum(&stacks), true);
-        for (node, count) in stacks {
-            let here = self.joined(node);
-            self.put(here, ration.take(count));
+        for (node, ns) in stacks {
+            let ns = ration.take(ns);
+            if ns > 0 {
+                let here = self.joined(node);
+                self.put(here, ns);
+            }
         }
         self.put_place(root, Place::Guest, ration.left_ns());
     }
