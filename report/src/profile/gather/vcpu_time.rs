@@ -1,7 +1,7 @@
 //! Wall time of vCPUs as a stack tree. Guest code's time is shared over the vCPU's samples, less what those stand for
-//! that were taken while an exit was handled. Time in the hypervisor and in the monitor is above the function whose exit
-//! caused it, with the callers that its samples have; all other time is at the root. The tree of a vCPU adds up to its
-//! wall time.
+//! that were taken while an exit was handled. Time in the hypervisor and in the monitor is above the function whose
+//! exit caused it, with the callers that its samples have; all other time is at the root. The tree of a vCPU adds up to
+//! its wall time.
 
 use super::{COUNTED_MAX, Gathering, Naming, OnProgress, Options, Passed, Sampled};
 use super::{gather_unit, names, naming};
@@ -366,8 +366,9 @@ impl<'a> Joining<'_, 'a, '_> {
         (root, Passed::default())
     }
 
-    /// The stacks of guest code, each with the time that its samples stand for (nanoseconds). A vCPU whose exit is being
-    /// handled runs, too, as far as samples know, at the instruction that caused it: that time is not the guest's.
+    /// The stacks of guest code, each with the time that its samples stand for (nanoseconds). A vCPU whose exit is
+    /// being handled runs, too, as far as samples know, at the instruction that caused it: that time is not the
+    /// guest's.
     fn guest_stacks(&self, row: &WallTime, exits: &[Placed<'_>]) -> Stacks {
         let Some(samples) = self.samples_of(row.task.vcpu) else {
             return Stacks::new();
