@@ -44,7 +44,7 @@ fn both_sides_have_the_kinds_of_the_page() {
             let number = number.trim_start_matches("0x0");
             let name = format!("{}{}", name[..1].to_uppercase(), &name[1..]);
             assert!(
-                agent.contains(&format!("{number} => Asked::{name}")),
+                agent.contains(&format!("{number} => Request::{name}")),
                 "agent: no {name}"
             );
         }

@@ -476,7 +476,7 @@ fn threads_shorter_than_a_period() {
     assert!(
         recorded
             .said
-            .contains("of the processor time that the kernel counted")
+            .contains("of processor time that the kernel counted (")
     );
     assert!(
         recorded.said.contains("less than a period"),

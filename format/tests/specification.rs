@@ -1,7 +1,7 @@
 //! format-spec.md agrees with the code: its tables of tags and its hex dump are read from the page.
 
 use std::collections::BTreeMap;
-use uprof::cold::{Cost, EndReason, LossReason, Metadata, TargetKind};
+use uprof::cold::{Cost, EndReason, ExitKind, LossReason, Metadata, Place, TargetKind};
 use uprof::cold::{End, Recorder, Target};
 use uprof::image::{CfaKind, PlaceKind};
 use uprof::layout::{BlockType, Codec, ImageSection};
@@ -51,6 +51,8 @@ fn tables_are_those_of_the_code() {
         Arch,
         LossReason,
         EndReason,
+        Place,
+        ExitKind,
         ImageSection,
         CfaKind,
         PlaceKind,
