@@ -110,11 +110,18 @@ impl Timeline {
         self.task
     }
 
+    /// Whether it has been in the guest.
+    pub fn has_run(&self) -> bool {
+        self.has_run
+    }
+
     fn place(&self) -> Place {
         let halts = self.exit.is_some_and(|exit| exit.is_halt) || self.waits_from_start;
         match (self.cpu, self.mode) {
             (Cpu::Preempted, _) => Place::Ready,
-            (Cpu::Asleep, Mode::Hypervisor | Mode::Monitor) if halts => Place::Halted,
+            (Cpu::Asleep, Mode::Hypervisor | Mode::Monitor | Mode::Unknown) if halts => {
+                Place::Halted
+            }
             (Cpu::On, Mode::Hypervisor) if halts => Place::Halted,
             (_, Mode::Unknown) => Place::Unknown,
             (_, Mode::Guest) => Place::Guest,
@@ -170,7 +177,10 @@ impl Timeline {
             }
             VcpuEvent::ToMonitor { interrupted } => {
                 self.waits_from_start = interrupted && !self.has_run;
-                self.mode = Mode::Monitor;
+                // A KVM that doesn't say when it enters the guest would stay in the monitor.
+                if self.has_run {
+                    self.mode = Mode::Monitor;
+                }
             }
             VcpuEvent::Entry => {
                 if let Some(exit) = self.exit.take() {
@@ -400,5 +410,6 @@ mod tests {
         ];
         let (places, _) = told(&events, &[(9, 19)], 0, 1000);
         assert!(places.contains(&(Place::Halted, 980)), "{places:?}");
+        assert!(places.contains(&(Place::Unknown, 10)), "{places:?}");
     }
 }

@@ -69,7 +69,7 @@ impl Tracepoint {
 
     /// Reads a description: a line `ID: 7`, and lines such as
     /// `field:unsigned long guest_rip; offset:16; size:8; signed:0;` with tabs.
-    fn parse(text: &str) -> Option<Tracepoint> {
+    pub fn parse(text: &str) -> Option<Tracepoint> {
         let id = text.lines().find_map(|line| line.strip_prefix("ID:"))?;
         let fields = text.lines().filter_map(|line| {
             let mut parts = line

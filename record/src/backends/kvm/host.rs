@@ -236,7 +236,8 @@ impl Watcher {
         seen
     }
 
-    fn run(mut self, stop: &AtomicBool, out: &SyncSender<Observations>) {
+    /// Reads until `stop` is set. `out` is closed at once then: the kernel takes long to close the events.
+    fn run(mut self, stop: &AtomicBool, out: SyncSender<Observations>) {
         let mut waiting = None;
         loop {
             let last = stop.load(Ordering::Acquire);
@@ -262,6 +263,7 @@ impl Watcher {
                 }
             }
             if last {
+                drop(out);
                 return;
             }
         }
@@ -269,6 +271,24 @@ impl Watcher {
 }
 
 impl HostObserver {
+    /// Whether KVM has reported that a vCPU entered or left the guest.
+    pub fn has_seen_guest(&mut self) -> bool {
+        let Some(watcher) = &mut self.watcher else {
+            return false;
+        };
+        watcher.drain();
+        let mut timelines = watcher.vcpus.iter().map(|vcpu| &vcpu.timeline);
+        timelines.any(Timeline::has_run)
+    }
+
+    /// Says that KVM reports neither entries nor exits. What a vCPU does when it has a processor is then unknown, and why
+    /// it sleeps.
+    pub fn expect_no_exits(&mut self) {
+        if let Some(watcher) = &mut self.watcher {
+            watcher.decoder.expect_no_exits();
+        }
+    }
+
     fn start(&mut self) {
         let Some(mut watcher) = self.watcher.take() else {
             return;
@@ -278,7 +298,7 @@ impl HostObserver {
         watcher.begin();
         let thread = std::thread::Builder::new()
             .name("host".into())
-            .spawn(move || watcher.run(&stop, &out));
+            .spawn(move || watcher.run(&stop, out));
         self.running = thread.ok().map(|thread| (thread, results));
     }
 }
@@ -306,10 +326,8 @@ impl Observer for HostObserver {
             while let Ok(one) = results.recv_timeout(PATIENCE) {
                 seen.join(one);
             }
-            // It has ended, or hangs in the kernel, and is left there.
-            if thread.is_finished() {
-                let _ = thread.join();
-            }
+            // The kernel may take long to close its events, and nobody waits for that.
+            drop(thread);
         }
         seen
     }

@@ -23,7 +23,7 @@ use nix::errno::Errno;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
-use uprof::cold::{Target, TargetKind, TaskChange, TaskEvent};
+use uprof::cold::{Target, TargetKind, TaskChange, TaskEvent, UNKNOWN_TIME};
 use uprof::{Arch, Details, State, Task};
 
 /// Longest search for the guest's memory.
@@ -32,6 +32,9 @@ const SEARCH: Duration = Duration::from_secs(2);
 const PATIENCE_NS: u64 = 1_000_000_000;
 /// Number of samples that is sufficient to find the memory.
 const ROUNDS: u32 = 16;
+
+/// Why nothing is known of vCPUs' time.
+const NO_EXITS: &str = "this host's KVM reports no exits, as a paravirtual one (kvm-pvm) doesn't, so what vCPUs do is unknown";
 
 /// The total of samples of vCPUs whose monitor was stopped by a signal.
 pub const STOPPED_SAMPLES: &str = "samples_while_the_monitor_was_stopped";
@@ -218,11 +221,36 @@ impl KvmSource {
             pid: self.pid,
             tid: vcpu.thread.tid(),
         });
-        let (observer, pauses) = host::open(&threads.collect::<Vec<_>>())?;
+        let (mut observer, pauses) = host::open(&threads.collect::<Vec<_>>())?;
         self.pauses = Some(pauses);
         let note = "exits by KVM's tracepoints, waits by the scheduler's switches";
         self.facts.notes.push(("time of vCPUs".into(), note.into()));
+        if !self.reports_exits(&mut observer)? {
+            observer.expect_no_exits();
+            self.facts
+                .notes
+                .push((UNKNOWN_TIME.into(), NO_EXITS.into()));
+            self.facts.warnings.push(format!(
+                "--host: {NO_EXITS}; samples are recorded as without it"
+            ));
+        }
         Ok(observer)
+    }
+
+    /// Whether KVM reports that a vCPU enters the guest, as one does after a pause; also if none runs now.
+    fn reports_exits(&mut self, observer: &mut HostObserver) -> Result<bool, SourceError> {
+        let mut has_run = false;
+        for _ in 0..ROUNDS {
+            let mut vcpus = Vcpus::new();
+            self.freeze(monotonic_ns(), &mut vcpus)?;
+            has_run |= vcpus.all().iter().any(|vcpu| vcpu.state == State::Running);
+            self.resume()?;
+            std::thread::sleep(Duration::from_millis(5));
+            if observer.has_seen_guest() {
+                return Ok(true);
+            }
+        }
+        Ok(!has_run)
     }
 
     fn note_what_was_found(&mut self, total: usize) {

@@ -117,6 +117,7 @@ pub struct Decoder {
     isa: Option<Field>,
     address: Option<Field>,
     errno: Option<Field>,
+    has_exits: bool,
 }
 
 impl Decoder {
@@ -129,7 +130,13 @@ impl Decoder {
             address: tracepoints.exit.field(&["guest_rip", "vcpu_pc"]),
             errno: tracepoints.to_monitor.field(&["errno"]),
             tracepoints,
+            has_exits: true,
         }
+    }
+
+    /// Passes over returns to the monitor: without entries, nobody would know when they are over.
+    pub fn expect_no_exits(&mut self) {
+        self.has_exits = false;
     }
 
     /// The event of a record: its type, its `misc` field and the bytes after the header. `None` for others.
@@ -174,7 +181,7 @@ impl Decoder {
         if id == points.entry.id {
             return Some(VcpuEvent::Entry);
         }
-        if id == points.to_monitor.id {
+        if id == points.to_monitor.id && self.has_exits {
             let errno = self.errno.and_then(|field| field.of(raw)).unwrap_or(0) as i64;
             // The field has the negative error, in some kernels the positive one.
             let interrupted = errno.unsigned_abs() == libc::EINTR as u64;
@@ -234,4 +241,140 @@ impl Decoder {
 fn number(bytes: &[u8], at: usize) -> Option<u64> {
     let bytes = bytes.get(at..)?.first_chunk()?;
     Some(u64::from_ne_bytes(*bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tracepoint with these fields, of eight bytes each, from offset 8 on.
+    fn tracepoint(id: u16, fields: &[&str]) -> Tracepoint {
+        let lines = fields.iter().enumerate().map(|(number, name)| {
+            let offset = 8 + 8 * number;
+            format!("\tfield:u64 {name};\toffset:{offset};\tsize:8;\tsigned:0;\n")
+        });
+        let text = format!("ID: {id}\n{}", lines.collect::<String>());
+        Tracepoint::parse(&text).unwrap()
+    }
+
+    fn decoder(exit: &[&str]) -> Decoder {
+        let port = tracepoint(4, &["port"]);
+        let field = port.field(&["port"]).unwrap();
+        Decoder::new(Tracepoints {
+            exit: tracepoint(1, exit),
+            entry: tracepoint(2, &[]),
+            to_monitor: tracepoint(3, &["reason", "errno"]),
+            arguments: vec![(port, field)],
+        })
+    }
+
+    /// A sample of a tracepoint at 7 ns.
+    fn sample(id: u16, fields: &[u64]) -> Vec<u8> {
+        let mut body = vec![0; RAW_AT];
+        body[TIME_AT] = 7;
+        body.extend_from_slice(&u64::from(id).to_ne_bytes());
+        fields
+            .iter()
+            .for_each(|field| body.extend_from_slice(&field.to_ne_bytes()));
+        body
+    }
+
+    fn event(decoder: &Decoder, body: &[u8]) -> Option<VcpuEvent> {
+        let record = decoder.decode(abi::PERF_RECORD_SAMPLE, 0, body);
+        record.map(|record| {
+            assert_eq!((record.time_ns, record.lost), (7, 0));
+            record.event
+        })
+    }
+
+    #[test]
+    fn exits_of_all_processors() {
+        let x86 = decoder(&["exit_reason", "guest_rip", "isa"]);
+        let arm = decoder(&["ret", "esr_ec", "vcpu_pc"]);
+        for (decoder, fields, kind, reason, halts, interrupts) in [
+            (
+                &x86,
+                [0x8000_000c, 0x1000, 1],
+                ExitKind::Vmx,
+                12,
+                true,
+                false,
+            ),
+            (&x86, [1, 0x1000, 1], ExitKind::Vmx, 1, false, true),
+            (&x86, [0x7b, 0x1000, 2], ExitKind::Svm, 0x7b, false, false),
+            (&x86, [0x60, 0x1000, 2], ExitKind::Svm, 0x60, false, true),
+            (&arm, [2, 1, 0x1000], ExitKind::Arm, 1, true, false),
+            (
+                &arm,
+                [2, 0x24 << 26, 0x1000],
+                ExitKind::Arm,
+                0x24,
+                false,
+                false,
+            ),
+            (&arm, [0, 0, 0x1000], ExitKind::Arm, 0x100, false, true),
+        ] {
+            let expected = VcpuEvent::Exit(Exit {
+                cause: ExitCause {
+                    kind,
+                    reason,
+                    address: Some(0x1000),
+                    argument: None,
+                },
+                is_halt: halts,
+                is_interrupt: interrupts,
+            });
+            assert_eq!(event(decoder, &sample(1, &fields)), Some(expected));
+        }
+    }
+
+    #[test]
+    fn what_follows_an_exit() {
+        let mut decoder = decoder(&["exit_reason", "guest_rip", "isa"]);
+        let io = sample(3, &[2, 0]);
+        let signal = sample(3, &[10, -4_i64 as u64]);
+        let asks = VcpuEvent::ToMonitor { interrupted: false };
+        let is_stopped = VcpuEvent::ToMonitor { interrupted: true };
+        let argument = VcpuEvent::Argument(0x3f8);
+        assert_eq!(event(&decoder, &sample(2, &[])), Some(VcpuEvent::Entry));
+        assert_eq!(event(&decoder, &io), Some(asks));
+        assert_eq!(event(&decoder, &signal), Some(is_stopped));
+        assert_eq!(event(&decoder, &sample(4, &[0x3f8])), Some(argument));
+        assert_eq!(event(&decoder, &sample(5, &[1])), None, "another's");
+        decoder.expect_no_exits();
+        assert_eq!(event(&decoder, &io), None);
+    }
+
+    #[test]
+    fn switches_losses_and_short_records() {
+        let decoder = decoder(&["exit_reason", "guest_rip", "isa"]);
+        let mut trailer = [0; 24];
+        trailer[8] = 9;
+        let switch = |misc| {
+            let record = decoder.decode(abi::PERF_RECORD_SWITCH, misc, &trailer);
+            record.map(|record| (record.time_ns, record.event))
+        };
+        let out = abi::PERF_RECORD_MISC_SWITCH_OUT as u16;
+        let taken = abi::PERF_RECORD_MISC_SWITCH_OUT_PREEMPT as u16;
+        let went = |preempted| Some((9, VcpuEvent::SwitchedOut { preempted }));
+        assert_eq!(switch(0), Some((9, VcpuEvent::SwitchedIn)));
+        assert_eq!(
+            [switch(out), switch(out | taken)],
+            [went(false), went(true)]
+        );
+        let lost = [[0; 8], 5_u64.to_ne_bytes()].concat();
+        let lost = [&lost[..], &trailer].concat();
+        let record = decoder.decode(abi::PERF_RECORD_LOST, 0, &lost).unwrap();
+        assert_eq!((record.lost, record.event), (5, VcpuEvent::Lost));
+        let whole = sample(1, &[0x7b, 0x1000, 2]);
+        for length in 0..whole.len() {
+            for kind in [
+                abi::PERF_RECORD_SAMPLE,
+                abi::PERF_RECORD_SWITCH,
+                abi::PERF_RECORD_LOST,
+            ] {
+                let _ = decoder.decode(kind, 0, &whole[..length]);
+            }
+        }
+    }
 }
