@@ -281,8 +281,8 @@ impl HostObserver {
         timelines.any(Timeline::has_run)
     }
 
-    /// Says that KVM reports neither entries nor exits. What a vCPU does when it has a processor is then unknown, and why
-    /// it sleeps.
+    /// Says that KVM reports neither entries nor exits. What a vCPU does when it has a processor is then unknown, and
+    /// why it sleeps.
     pub fn expect_no_exits(&mut self) {
         if let Some(watcher) = &mut self.watcher {
             watcher.decoder.expect_no_exits();

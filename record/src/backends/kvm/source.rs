@@ -34,7 +34,8 @@ const PATIENCE_NS: u64 = 1_000_000_000;
 const ROUNDS: u32 = 16;
 
 /// Why nothing is known of vCPUs' time.
-const NO_EXITS: &str = "this host's KVM reports no exits, as a paravirtual one (kvm-pvm) doesn't, so what vCPUs do is unknown";
+const NO_EXITS: &str = "this host's KVM reports no exits, as a paravirtual one (kvm-pvm) doesn't, so what vCPUs do is \
+                        unknown";
 
 /// The total of samples of vCPUs whose monitor was stopped by a signal.
 pub const STOPPED_SAMPLES: &str = "samples_while_the_monitor_was_stopped";
