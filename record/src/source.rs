@@ -424,6 +424,7 @@ pub struct Vcpus {
     all: Vec<Vcpu>,
     count: usize,
     left_out: u64,
+    missed: u64,
 }
 
 impl Vcpus {
@@ -436,7 +437,23 @@ impl Vcpus {
             all: Vec::with_capacity(Self::MOST),
             count: 0,
             left_out: 0,
+            missed: 0,
         }
+    }
+
+    /// Counts a vCPU that runs and has no sample in this freeze, as it could not be stopped in time.
+    pub fn miss(&mut self) {
+        self.missed += 1;
+    }
+
+    /// Number of those.
+    pub fn missed(&self) -> u64 {
+        self.missed
+    }
+
+    /// Whether the freeze found no vCPU to sample.
+    pub fn are_absent(&self) -> bool {
+        self.count == 0 && self.missed == 0
     }
 
     /// Adds a vCPU. One beyond the capacity is counted and left out.
@@ -481,7 +498,7 @@ impl Vcpus {
 
     /// Removes all; returns how many were left out.
     pub fn clear(&mut self) -> u64 {
-        self.count = 0;
+        (self.count, self.missed) = (0, 0);
         std::mem::take(&mut self.left_out)
     }
 

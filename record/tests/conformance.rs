@@ -367,6 +367,66 @@ impl StopWorld for Slow {
     }
 }
 
+/// A guest that can't be stopped in time in every other freeze, each of which takes ten periods.
+struct Unstoppable {
+    inner: Box<dyn StopWorld>,
+    freezes: u32,
+}
+
+impl StopWorld for Unstoppable {
+    fn facts(&self) -> &Facts {
+        self.inner.facts()
+    }
+
+    fn freeze(&mut self, now_ns: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
+        self.freezes += 1;
+        self.inner.freeze(now_ns, vcpus)?;
+        if self.freezes.is_multiple_of(2) {
+            std::thread::sleep(Duration::from_millis(10));
+            let found = vcpus.all().len();
+            vcpus.clear();
+            (0..found).for_each(|_| vcpus.miss());
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, vcpu: &Vcpu, address: u64, into: &mut [u8]) -> usize {
+        self.inner.read(vcpu, address, into)
+    }
+
+    fn resume(&mut self) -> Result<(), SourceError> {
+        self.inner.resume()
+    }
+
+    fn between(&mut self, sink: &mut Sink) -> Result<Life, SourceError> {
+        self.inner.between(sink)
+    }
+}
+
+/// Of what can't be stopped, each deadline is lost, and so are those that pass meanwhile.
+#[test]
+fn deadlines_of_what_does_not_stop_are_missed() {
+    let plan = plan(1000, 0);
+    let mut subject = by_fake(&plan).unwrap();
+    let Hot::StopWorld(inner) = subject.source.hot else {
+        unreachable!("a fake is stopped")
+    };
+    subject.source.hot = Hot::StopWorld(Box::new(Unstoppable { inner, freezes: 0 }));
+    let summary = record(subject.source, &plan, &mut Vec::new());
+    let lost = summary.lost.iter();
+    let lost = lost.filter(|(reason, _)| *reason == LossReason::Deadline);
+    let missed: u64 = lost.map(|(_, count)| *count).sum();
+    // Periods of freezes with samples, of as many without, and those that passed meanwhile. A freeze without samples
+    // loses one of each of the two vCPUs.
+    let rounds = summary.samples / 2;
+    let passed = missed - 2 * rounds;
+    let periods = 2 * rounds + passed;
+    assert!(
+        rounds > 20 && (900..=1050).contains(&periods),
+        "{rounds}, {missed}: {periods} of 997"
+    );
+}
+
 fn plan(milliseconds: u64, stack_bytes: u32) -> Plan {
     Plan {
         rate_hz: 997.0,

@@ -113,7 +113,7 @@ pub fn stop_world(
         let until_ns = monotonic_ns().min(control.stop_at_ns.unwrap_or(u64::MAX));
         let missed = pace.next(until_ns);
         // While the guest is absent, no deadline is missed.
-        if missed > 0 && !round.vcpus.all().is_empty() {
+        if missed > 0 && !round.vcpus.are_absent() {
             sink.lose(LossReason::Deadline, missed, now_ns);
         }
         if pace.housekeeping_due(now_ns) {
@@ -277,6 +277,10 @@ impl<'a> Round<'a> {
         source.complete(&mut self.vcpus);
         if left_out > 0 {
             sink.lose(LossReason::ReadFailed, left_out, start_ns);
+        }
+        let missed = self.vcpus.missed();
+        if missed > 0 {
+            sink.lose(LossReason::Deadline, missed, start_ns);
         }
         let details = Details {
             cost_ns,

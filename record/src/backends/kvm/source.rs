@@ -304,6 +304,9 @@ impl KvmSource {
             let at = vcpu.run_page + VALID_AT;
             if !stands || self.memory.read_exact_at(&mut bytes, at).is_err() {
                 self.left_out += 1;
+                if !vcpu.thread.is_gone() {
+                    vcpus.miss();
+                }
                 continue;
             }
             if !run_page::is_asked(&bytes) {
@@ -381,6 +384,8 @@ impl StopWorld for KvmSource {
                 Ok(())
             }
             Ok(false) => {
+                // Another program holds them.
+                self.vcpus.iter().for_each(|_| vcpus.miss());
                 self.let_all_go();
                 Ok(())
             }

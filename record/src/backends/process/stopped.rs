@@ -237,6 +237,9 @@ impl StopWorld for StoppedSource {
             if tracee.state == TraceeState::Asked {
                 let other = wait_for_stop(tracee, deadline_ns);
                 self.reported.extend(other);
+                if tracee.state == TraceeState::Asked {
+                    vcpus.miss();
+                }
             }
             if let TraceeState::Stopped(_) = tracee.state
                 && let Some(registers) = read_registers(tracee.tid())
