@@ -57,13 +57,22 @@ impl Held for VcpuThread {
 pub fn find_threads(monitor: &Monitor) -> Result<Vec<VcpuThread>, SourceError> {
     let mut found: Vec<VcpuThread> = Vec::with_capacity(monitor.vcpus.len());
     let begun = Instant::now();
+    let mut refusal = None;
     while found.len() < monitor.vcpus.len() && begun.elapsed() < SEARCH {
+        // Of the last pass alone: another recorder may have a thread for the length of a sample.
+        refusal = None;
         for tid in monitor.threads() {
             if found.iter().any(|vcpu| vcpu.thread.tid() == tid) {
                 continue;
             }
             let doing = match monitor.doing(tid) {
-                Doing::Unknown => stop_and_look(monitor, tid)?,
+                Doing::Unknown => match stop_and_look(monitor, tid) {
+                    Ok(doing) => doing,
+                    Err(error) => {
+                        refusal = Some(error);
+                        continue;
+                    }
+                },
                 doing => doing,
             };
             let Doing::RunsVcpu(number) = doing else {
@@ -86,6 +95,9 @@ pub fn find_threads(monitor: &Monitor) -> Result<Vec<VcpuThread>, SourceError> {
             }
         }
         std::thread::sleep(Duration::from_millis(2));
+    }
+    if let Some(error) = refusal.filter(|_| found.len() < monitor.vcpus.len()) {
+        return Err(error);
     }
     if found.is_empty() {
         return Err(SourceError(format!(
