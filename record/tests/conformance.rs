@@ -332,57 +332,44 @@ impl StopWorld for FakeGuest {
     }
 }
 
-/// A guest whose freeze takes long once.
-struct Slow {
+/// A guest whose freezes are disturbed.
+struct Disturbed {
     inner: Box<dyn StopWorld>,
     freezes: u32,
+    /// Called before each freeze with its number. Returns whether nothing stops in time.
+    disturb: fn(u32) -> bool,
 }
 
 /// The freeze that takes long. It is an early one, so that a recording on a busy machine doesn't end in it.
 const SLOW_FREEZE: (u32, Duration) = (10, Duration::from_millis(300));
 
-impl StopWorld for Slow {
+/// One freeze takes long.
+fn slow_once(freeze: u32) -> bool {
+    if freeze == SLOW_FREEZE.0 {
+        std::thread::sleep(SLOW_FREEZE.1);
+    }
+    false
+}
+
+/// In every other freeze, nothing stops, which takes ten periods.
+fn unstoppable(freeze: u32) -> bool {
+    let is_late = freeze.is_multiple_of(2);
+    if is_late {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    is_late
+}
+
+impl StopWorld for Disturbed {
     fn facts(&self) -> &Facts {
         self.inner.facts()
     }
 
     fn freeze(&mut self, now_ns: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
         self.freezes += 1;
-        if self.freezes == SLOW_FREEZE.0 {
-            std::thread::sleep(SLOW_FREEZE.1);
-        }
-        self.inner.freeze(now_ns, vcpus)
-    }
-
-    fn read(&mut self, vcpu: &Vcpu, address: u64, into: &mut [u8]) -> usize {
-        self.inner.read(vcpu, address, into)
-    }
-
-    fn resume(&mut self) -> Result<(), SourceError> {
-        self.inner.resume()
-    }
-
-    fn between(&mut self, sink: &mut Sink) -> Result<Life, SourceError> {
-        self.inner.between(sink)
-    }
-}
-
-/// A guest that can't be stopped in time in every other freeze, each of which takes ten periods.
-struct Unstoppable {
-    inner: Box<dyn StopWorld>,
-    freezes: u32,
-}
-
-impl StopWorld for Unstoppable {
-    fn facts(&self) -> &Facts {
-        self.inner.facts()
-    }
-
-    fn freeze(&mut self, now_ns: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
-        self.freezes += 1;
+        let is_late = (self.disturb)(self.freezes);
         self.inner.freeze(now_ns, vcpus)?;
-        if self.freezes.is_multiple_of(2) {
-            std::thread::sleep(Duration::from_millis(10));
+        if is_late {
             let found = vcpus.all().len();
             vcpus.clear();
             (0..found).for_each(|_| vcpus.miss());
@@ -411,7 +398,11 @@ fn deadlines_of_what_does_not_stop_are_missed() {
     let Hot::StopWorld(inner) = subject.source.hot else {
         unreachable!("a fake is stopped")
     };
-    subject.source.hot = Hot::StopWorld(Box::new(Unstoppable { inner, freezes: 0 }));
+    subject.source.hot = Hot::StopWorld(Box::new(Disturbed {
+        inner,
+        freezes: 0,
+        disturb: unstoppable,
+    }));
     let summary = record(subject.source, &plan, &mut Vec::new());
     let lost = summary.lost.iter();
     let lost = lost.filter(|(reason, _)| *reason == LossReason::Deadline);
@@ -595,7 +586,11 @@ fn what_was_lost_is_told() {
         } = subject.source;
         let (hot, is_slow) = match hot {
             Hot::StopWorld(inner) => (
-                Hot::StopWorld(Box::new(Slow { inner, freezes: 0 }) as Box<dyn StopWorld>),
+                Hot::StopWorld(Box::new(Disturbed {
+                    inner,
+                    freezes: 0,
+                    disturb: slow_once,
+                }) as Box<dyn StopWorld>),
                 true,
             ),
             pushed => (pushed, false),

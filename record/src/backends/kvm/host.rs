@@ -1,7 +1,7 @@
 //! Where the time of a guest's vCPUs goes, by the tracepoints of KVM and the switches of their threads.
 //!
-//! The kernel writes the events of each thread into a ring buffer. A thread of the recorder reads them, keeps the time
-//! line of each vCPU, and passes on sums. Nothing of this stops the guest.
+//! The kernel writes the events of each thread into a ring buffer. The encoder's thread reads them every few
+//! milliseconds, keeps the time line of each vCPU, and takes sums. Nothing of this stops the guest.
 
 mod events;
 
@@ -15,28 +15,15 @@ use crate::sys::ring_buffer::RingBuffer;
 use crate::sys::thread_times::ThreadTimes;
 use events::{Decoder, Tracepoints};
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use std::os::fd::AsFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::thread::JoinHandle;
-use std::time::Duration;
 use uprof::Task;
-use uprof::cold::{Loss, LossReason, VcpuTime};
+use uprof::cold::{Loss, LossReason, ProcessTime, VcpuTime};
 
 /// Memory for all ring buffers, and the bounds of a single one, in bytes.
 const RINGS_BYTES: usize = 64 << 20;
 const RING_BYTES_MIN: usize = 64 << 10;
 const RING_BYTES_MAX: usize = 2 << 20;
-/// How often sums are passed on. A killed recorder loses no more.
-const FLUSH_NS: u64 = 400_000_000;
-/// Longest time between two looks at the ring buffers, in milliseconds.
-const LOOK_MS: u16 = 10;
-/// Sums that may wait for the encoder; further ones join those of the next interval.
-const WAITING_MAX: usize = 64;
-/// How long to wait for the last sums at the end.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How often the ring buffers are read, at most.
+const READ_EVERY_NS: u64 = 4_000_000;
 
 /// A vCPU's thread.
 #[derive(Debug, Clone, Copy)]
@@ -56,24 +43,18 @@ struct Watched {
     times: Option<ThreadTimes>,
     delay_ns: u64,
     /// Kept open; the first owns the ring buffer.
-    events: Vec<Event>,
+    _events: Vec<Event>,
 }
 
 /// Reads the events of all vCPUs.
-struct Watcher {
+pub struct HostObserver {
     vcpus: Vec<Watched>,
     decoder: Decoder,
     pauses: Pauses,
     table: ExitTable,
+    read_ns: u64,
     flushed_ns: u64,
     lost: u64,
-}
-
-/// Passes on what the [`Watcher`] found, which has a thread of its own from [`Observer::count`] on.
-pub struct HostObserver {
-    watcher: Option<Watcher>,
-    running: Option<(JoinHandle<()>, Receiver<Observations>)>,
-    stop: Arc<AtomicBool>,
 }
 
 /// Opens the events of these threads.
@@ -90,18 +71,14 @@ pub fn open(threads: &[VcpuThreadId]) -> Result<(HostObserver, PauseWriter), Sou
         .map(|thread| watch(&tracepoints, thread, pages, now_ns).map_err(refused));
     let vcpus = vcpus.collect::<Result<Vec<_>, _>>()?;
     let (writer, pauses) = pauses(0);
-    let watcher = Watcher {
+    let observer = HostObserver {
         vcpus,
         decoder: Decoder::new(tracepoints),
         pauses,
         table: ExitTable::default(),
+        read_ns: now_ns,
         flushed_ns: now_ns,
         lost: 0,
-    };
-    let observer = HostObserver {
-        watcher: Some(watcher),
-        running: None,
-        stop: Arc::default(),
     };
     Ok((observer, writer))
 }
@@ -139,7 +116,7 @@ fn watch(
         ring: ring.ok_or(Errno::ENOENT)?,
         times: ThreadTimes::of(thread.pid, thread.tid),
         delay_ns: 0,
-        events,
+        _events: events,
     })
 }
 
@@ -153,19 +130,18 @@ impl Watched {
     }
 }
 
-impl Watcher {
-    /// Waits for events.
-    fn wait(&self) {
-        let fds = self.vcpus.iter().filter_map(|vcpu| vcpu.events.first());
-        let mut fds: Vec<_> = fds
-            .map(|event| PollFd::new(event.as_fd(), PollFlags::POLLIN))
-            .collect();
-        let began_ns = monotonic_ns();
-        let _ = poll(&mut fds, PollTimeout::from(LOOK_MS));
-        // Events of threads that have ended are ready at once.
-        if monotonic_ns() - began_ns < 1_000_000 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+impl HostObserver {
+    /// Whether KVM has reported that a vCPU entered or left the guest.
+    pub fn has_seen_guest(&mut self) -> bool {
+        self.drain();
+        let mut timelines = self.vcpus.iter().map(|vcpu| &vcpu.timeline);
+        timelines.any(Timeline::has_run)
+    }
+
+    /// Says that KVM reports neither entries nor exits. What a vCPU does when it has a processor is then unknown, and
+    /// why it sleeps.
+    pub fn expect_no_exits(&mut self) {
+        self.decoder.expect_no_exits();
     }
 
     /// Handles the events up to now; returns that time.
@@ -193,6 +169,7 @@ impl Watcher {
             vcpu.timeline.advance(until_ns, &self.pauses);
         }
         self.pauses.forget_before(until_ns);
+        self.read_ns = until_ns;
         until_ns
     }
 
@@ -209,7 +186,8 @@ impl Watcher {
     }
 
     /// The sums since the last call.
-    fn flush(&mut self, until_ns: u64) -> Observations {
+    fn flush(&mut self) -> Observations {
+        let until_ns = self.drain();
         let first_ns = self.flushed_ns;
         let mut seen = Observations::default();
         for vcpu in &mut self.vcpus {
@@ -235,100 +213,31 @@ impl Watcher {
         self.flushed_ns = until_ns;
         seen
     }
-
-    /// Reads until `stop` is set. `out` is closed at once then: the kernel takes long to close the events.
-    fn run(mut self, stop: &AtomicBool, out: SyncSender<Observations>) {
-        let mut waiting = None;
-        loop {
-            let last = stop.load(Ordering::Acquire);
-            if !last {
-                self.wait();
-            }
-            let until_ns = self.drain();
-            if until_ns.saturating_sub(self.flushed_ns) < FLUSH_NS && !last {
-                continue;
-            }
-            if waiting.is_none() || last {
-                let seen = self.flush(until_ns);
-                if let Some(earlier) = waiting.replace(seen) {
-                    let _ = out.try_send(earlier);
-                }
-            }
-            if let Some(seen) = waiting.take() {
-                match out.try_send(seen) {
-                    Ok(()) => {}
-                    // The encoder waits for its output; this interval grows until then.
-                    Err(TrySendError::Full(seen)) => waiting = Some(seen),
-                    Err(TrySendError::Disconnected(_)) => return,
-                }
-            }
-            if last {
-                drop(out);
-                return;
-            }
-        }
-    }
-}
-
-impl HostObserver {
-    /// Whether KVM has reported that a vCPU entered or left the guest.
-    pub fn has_seen_guest(&mut self) -> bool {
-        let Some(watcher) = &mut self.watcher else {
-            return false;
-        };
-        watcher.drain();
-        let mut timelines = watcher.vcpus.iter().map(|vcpu| &vcpu.timeline);
-        timelines.any(Timeline::has_run)
-    }
-
-    /// Says that KVM reports neither entries nor exits. What a vCPU does when it has a processor is then unknown, and
-    /// why it sleeps.
-    pub fn expect_no_exits(&mut self) {
-        if let Some(watcher) = &mut self.watcher {
-            watcher.decoder.expect_no_exits();
-        }
-    }
-
-    fn start(&mut self) {
-        let Some(mut watcher) = self.watcher.take() else {
-            return;
-        };
-        let (out, results) = sync_channel(WAITING_MAX);
-        let stop = Arc::clone(&self.stop);
-        watcher.begin();
-        let thread = std::thread::Builder::new()
-            .name("host".into())
-            .spawn(move || watcher.run(&stop, out));
-        self.running = thread.ok().map(|thread| (thread, results));
-    }
 }
 
 impl Observer for HostObserver {
     fn look(&mut self, _: u64) -> Observations {
-        let mut seen = Observations::default();
-        if let Some((_, results)) = &self.running {
-            results.try_iter().for_each(|one| seen.join(one));
-        }
-        seen
+        self.flush()
     }
 
-    fn count(&mut self, last: bool) -> Option<Vec<uprof::cold::ProcessTime>> {
+    fn poll(&mut self) {
+        if monotonic_ns().saturating_sub(self.read_ns) >= READ_EVERY_NS {
+            self.drain();
+        }
+    }
+
+    fn count(&mut self, last: bool) -> Option<Vec<ProcessTime>> {
         if !last {
-            self.start();
+            self.begin();
         }
         None
     }
 
     fn end(&mut self) -> Observations {
-        let mut seen = Observations::default();
-        self.stop.store(true, Ordering::Release);
-        if let Some((thread, results)) = self.running.take() {
-            while let Ok(one) = results.recv_timeout(PATIENCE) {
-                seen.join(one);
-            }
-            // The kernel may take long to close its events, and nobody waits for that.
-            drop(thread);
-        }
+        let seen = self.flush();
+        // The kernel takes long to close the events, and nobody waits for that.
+        let events = std::mem::take(&mut self.vcpus);
+        let _ = std::thread::Builder::new().spawn(move || drop(events));
         seen
     }
 }
