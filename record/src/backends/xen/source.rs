@@ -6,7 +6,6 @@
 
 use super::domain::{Domain, Xen};
 use super::follow::Follow;
-
 use super::host_time::{ObservedDomain, observe};
 use super::incarnation::{Calls, Incarnation};
 use super::others_pause::OthersPause;
