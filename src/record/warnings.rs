@@ -105,7 +105,7 @@ impl fmt::Display for Warning<'_> {
                 duration(passed_ns)
             ),
             Warning::Late { late: part, samples } => {
-                let part = format_args!("{part} ({})", share(part, samples));
+                let part = format!("{part} ({})", share(part, samples));
                 write!(f, "{}; give the recorder a processor of its own", late(part))
             }
             Warning::MuchPaused(part) => write!(

@@ -120,7 +120,7 @@ fn count(random: &mut Rng, most: u64) -> u64 {
         return most;
     }
     let bits = random.u32(..=most.ilog2());
-    random.u64(1 << bits..=(2 << bits) - 1).min(most)
+    random.u64(1 << bits..=u64::MAX >> (63 - bits)).min(most)
 }
 
 fn time_ns(random: &mut Rng) -> u64 {

@@ -250,17 +250,19 @@ fn not_bound(errno: Errno) -> SourceError {
 
 /// Whose numbers exits have on this processor.
 fn exit_kind() -> ExitKind {
-    #[cfg(target_arch = "x86_64")]
-    {
-        const AMD: u32 = u32::from_le_bytes(*b"Auth");
-        const HYGON: u32 = u32::from_le_bytes(*b"Hygo");
-        match std::arch::x86_64::__cpuid(0).ebx {
-            AMD | HYGON => ExitKind::Svm,
-            _ => ExitKind::Vmx,
-        }
+    if cfg!(not(target_arch = "x86_64")) {
+        return ExitKind::Arm;
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    ExitKind::Arm
+    // Of the instruction `cpuid`, the oldest Rust that is supported asks for `unsafe`.
+    let processors = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    if ["AuthenticAMD", "HygonGenuine"]
+        .iter()
+        .any(|vendor| processors.contains(vendor))
+    {
+        ExitKind::Svm
+    } else {
+        ExitKind::Vmx
+    }
 }
 
 /// How long the guardian waits for the kernel to unbind the event of a recorder that was killed.
