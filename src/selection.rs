@@ -6,7 +6,7 @@ use crate::output::keep;
 use crate::progress::Progress;
 use crate::quantity::parse_time;
 use crate::terminal;
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use regex::Regex;
@@ -98,6 +98,9 @@ pub struct Selecting {
     /// Where threads waited and for how long, instead of samples: of recordings made with --off-cpu
     #[arg(long, conflicts_with_all = ["on_cpu", "idle"], help_heading = "Which samples")]
     pub off_cpu: bool,
+    /// The process that runs the guest, instead of the guest: of recordings made with --host
+    #[arg(long, conflicts_with = "vcpu", help_heading = "Which samples")]
+    pub monitor: bool,
     /// Only waits of at least this time, such as 1ms
     #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = "Which samples")]
     pub min_wait: Option<u64>,
@@ -160,17 +163,22 @@ impl Selection {
         let library = self.selecting.images.library()?;
         let opened = self.files.iter().map(|file| {
             keep(file);
-            let recording = Recording::open(file).map(|mut recording| {
-                place_given(&mut recording, &library);
-                recording
-            });
-            recording.map_err(|error| {
+            let recording = Recording::open(file).map_err(|error| {
                 if file.as_os_str() == "run.uprof" {
                     anyhow!("{error}; give the recording's name, or record one first")
                 } else {
                     anyhow!(error)
                 }
-            })
+            });
+            let mut recording = recording?;
+            if self.selecting.monitor {
+                let name = recording.name().to_owned();
+                recording = recording
+                    .into_monitor()
+                    .with_context(|| no_monitor(&name))?;
+            }
+            place_given(&mut recording, &library);
+            Ok(recording)
         });
         opened.collect()
     }
@@ -187,6 +195,12 @@ impl Selection {
         let recordings: Vec<&Recording> = recordings.iter().collect();
         gather(&recordings, library, options, &tell, each)
     }
+}
+
+fn no_monitor(name: &str) -> String {
+    format!(
+        "{name} has no recording of a guest's monitor: `uniprof record --host kvm:PID` makes one with the guest's"
+    )
 }
 
 impl Selecting {
@@ -232,6 +246,7 @@ impl Selecting {
         let switches = [
             ("--idle", self.idle),
             ("--off-cpu", self.off_cpu),
+            ("--monitor", self.monitor),
             ("--no-inlines", self.no_inlines),
             ("--by-thread", self.by_thread),
             ("--no-demangle", self.no_demangle),

@@ -219,7 +219,7 @@ pub const BACKENDS: &[Backend] = &[
         kind: Kind::Guest,
         budget: LOCAL_BUDGET,
         stack_bytes: GUEST_STACK_BYTES,
-        open: |pid, wanted, plan| Ok(kvm::open(monitor(pid)?, images_of(wanted)?, plan)?),
+        open: |pid, wanted, plan| open_kvm(monitor(pid)?, images_of(wanted)?, plan),
         breakpoints: None,
         examine: |pid, elf| Ok(kvm::doctor::examine(monitor(pid)?, elf)),
         examine_host: None,
@@ -469,6 +469,15 @@ fn opening(monitor: &Monitor, wanted: &TargetRequest<'_>) -> anyhow::Result<Open
     Ok(qemu::source::opening(monitor, images_of(wanted)?)?)
 }
 
+/// Opens the guest of a process under KVM; with `--host` the process as well.
+fn open_kvm(pid: i32, images: Vec<Image>, plan: &Plan) -> anyhow::Result<Source> {
+    let mut source = kvm::open(pid, images, plan)?;
+    if plan.host {
+        source.monitor = Some(process::open_monitor(pid, plan)?);
+    }
+    Ok(source)
+}
+
 /// Opens QEMU's guest by its monitor; with `--host` by its process, since only that has vCPUs' threads.
 fn open_qemu(monitor: &Monitor, wanted: &TargetRequest<'_>, plan: &Plan) -> anyhow::Result<Source> {
     if plan.host {
@@ -477,7 +486,7 @@ fn open_qemu(monitor: &Monitor, wanted: &TargetRequest<'_>, plan: &Plan) -> anyh
         if images.is_empty() {
             images.extend(kernel);
         }
-        return Ok(kvm::open(pid, images, plan)?);
+        return open_kvm(pid, images, plan);
     }
     Ok(qemu::source::open(monitor, images_of(wanted)?, plan)?)
 }

@@ -34,7 +34,7 @@ HEADER = struct.Struct("<8sHHBBHIIQQQIIII")
 CODECS = ["plain", "zstd"]
 BLOCK_TYPES = [None, "metadata", "samples", "tasks", "modules", "clocks", "losses", None,
                "image", "end", None, "times", "code", "spaces", "spans", "vcpu-times",
-               "exits"]
+               "exits", "monitor", "handled"]
 END = 9
 
 # Limits (§11).

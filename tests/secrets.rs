@@ -12,9 +12,9 @@ use std::ffi::OsStr;
 use std::fmt::Debug;
 use std::path::Path;
 use uprof::cold::{
-    ClockPair, Code, End, EndReason, ExitCause, ExitKind, Exits, Loss, LossReason, MappedFile,
-    Mapping, Metadata, ModuleChange, ModuleEvent, Place, ProcessTime, SpaceChange, SpaceEvent,
-    TargetKind, TaskChange, TaskEvent, VcpuTime,
+    ClockPair, Code, End, EndReason, ExitCause, ExitKind, Exits, HandledExit, Loss, LossReason,
+    MappedFile, Mapping, Metadata, ModuleChange, ModuleEvent, Place, ProcessTime, SpaceChange,
+    SpaceEvent, TargetKind, TaskChange, TaskEvent, VcpuTime,
 };
 use uprof::image::{ImageIdentity, ImagePart, Inlined, Segment, Symbol};
 use uprof::{
@@ -324,6 +324,19 @@ fn write_numbers<W: std::io::Write>(writer: &mut Writer<W>) -> std::io::Result<(
         seen: 2,
         spent,
         lengths: vec![(104, 1), (208, 1)],
+    }])?;
+    writer.monitor(b"secret-monitor", 2_000)?;
+    writer.handled(&[HandledExit {
+        time_ns: 1_500,
+        thread: 70,
+        task: MAIN,
+        place: Place::Monitor,
+        cause: ExitCause {
+            kind: ExitKind::Svm,
+            reason: 0x7b,
+            address: None,
+            argument: Some(0x3f8),
+        },
     }])
 }
 

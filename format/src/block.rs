@@ -2,8 +2,8 @@
 
 use crate::cold;
 use crate::cold::{
-    ClockPair, Code, End, Exits, Loss, Metadata, ModuleEvent, ProcessTime, SpaceEvent, TaskEvent,
-    VcpuTime,
+    ClockPair, Code, End, Exits, HandledExit, Loss, Metadata, ModuleEvent, ProcessTime, SpaceEvent,
+    TaskEvent, VcpuTime,
 };
 use crate::error::{BlockPlace, DecodeError, Fault};
 use crate::image::ImagePart;
@@ -65,6 +65,10 @@ pub enum Payload {
     VcpuTimes(Vec<VcpuTime>),
     /// Exits of vCPUs.
     Exits(Vec<Exits>),
+    /// Bytes of a recording of the guest's monitor.
+    Monitor(Vec<u8>),
+    /// What vCPUs' threads handled when they were sampled in that recording.
+    Handled(Vec<HandledExit>),
     /// One part of an image's tables.
     Image(ImagePart),
     /// The reason why the recording ended.
@@ -180,6 +184,8 @@ impl<'a> Block<'a> {
             BlockType::Spans => Payload::Spans(SpanBlock::decode(raw)?),
             BlockType::VcpuTimes => Payload::VcpuTimes(cold::parse(&raw)?),
             BlockType::Exits => Payload::Exits(cold::parse(&raw)?),
+            BlockType::Monitor => Payload::Monitor(raw),
+            BlockType::Handled => Payload::Handled(cold::parse(&raw)?),
             BlockType::Image => Payload::Image(ImagePart::parse(&raw)?),
             BlockType::End => {
                 let ends: Vec<End> = cold::parse(&raw)?;
@@ -211,7 +217,9 @@ impl<'a> Block<'a> {
 /// The encoding byte of blocks of a type in this version.
 pub(crate) fn encoding_of(block_type: BlockType) -> u8 {
     match block_type {
-        BlockType::Samples | BlockType::Spans | BlockType::Image => ENCODING_COLUMNS,
+        BlockType::Samples | BlockType::Spans | BlockType::Image | BlockType::Monitor => {
+            ENCODING_COLUMNS
+        }
         _ => ENCODING_RECORDS,
     }
 }

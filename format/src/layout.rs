@@ -181,6 +181,10 @@ tags! {
         VcpuTimes = 15 "vcpu-times",
         /// Exits of vCPUs, by cause.
         Exits = 16 "exits",
+        /// Bytes of a recording of the guest's monitor.
+        Monitor = 17 "monitor",
+        /// What vCPUs' threads handled when they were sampled in that recording.
+        Handled = 18 "handled",
     }
 }
 

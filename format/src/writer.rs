@@ -7,8 +7,8 @@ mod compress;
 use self::compress::Compressor;
 use crate::block::{Block, encoding_of};
 use crate::cold::{
-    self, ClockPair, Code, End, Exits, Loss, Metadata, ModuleEvent, ProcessTime, SpaceEvent,
-    TaskEvent, VcpuTime,
+    self, ClockPair, Code, End, Exits, HandledExit, Loss, Metadata, ModuleEvent, ProcessTime,
+    SpaceEvent, TaskEvent, VcpuTime,
 };
 use crate::image::{ImageIdentity, ImagePart, Symbol};
 use crate::layout::{
@@ -207,6 +207,29 @@ impl<W: Write> Writer<W> {
         self.records(BlockType::Exits, exits, |exits| {
             (exits.first_ns, exits.last_ns)
         })
+    }
+
+    /// Writes what vCPUs' threads handled when they were sampled in the monitor's recording.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn handled(&mut self, handled: &[HandledExit]) -> io::Result<()> {
+        self.records(BlockType::Handled, handled, |exit| {
+            (exit.time_ns, exit.time_ns)
+        })
+    }
+
+    /// Writes the next bytes of a recording of the guest's monitor, in as many blocks as needed.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn monitor(&mut self, bytes: &[u8], now_ns: u64) -> io::Result<()> {
+        for bytes in bytes.chunks(MAX_PAYLOAD_BYTES) {
+            self.payload.clear();
+            self.payload.extend_from_slice(bytes);
+            self.emit(Label::new(BlockType::Monitor, now_ns, now_ns))?;
+        }
+        Ok(())
     }
 
     /// Writes code of a guest.

@@ -6,7 +6,7 @@ use uprof::cold::{
     Contents, MappedFile, Mapping, ModuleChange, ModuleEvent, ProcessTime, SpaceChange, SpaceEvent,
     TaskChange, TaskEvent, space_of_root,
 };
-use uprof::cold::{ExitCause, ExitKind, Exits, Place, VcpuTime};
+use uprof::cold::{ExitCause, ExitKind, Exits, HandledExit, Place, VcpuTime};
 use uprof::image::{ImageIdentity, Symbol};
 use uprof::{
     Arch, Details, Found, Frame, FrameKind, Item, Payload, RawStack, Registers, Sample,
@@ -267,6 +267,13 @@ fn cold_records_survive() {
         spent: vec![(Place::Monitor, 1 << 40)],
         lengths: vec![(15, 2), (16, 1)],
     });
+    let handled = [HandledExit {
+        time_ns: 50,
+        thread: 1 << 22,
+        task,
+        place: Place::Monitor,
+        cause: exits[1].cause,
+    }];
 
     let code = [Code {
         time_ns: 6,
@@ -295,6 +302,8 @@ fn cold_records_survive() {
     writer.times(&times).unwrap();
     writer.vcpu_times(&vcpu_times).unwrap();
     writer.exits(&exits).unwrap();
+    writer.monitor(b"a recording", 6).unwrap();
+    writer.handled(&handled).unwrap();
     writer.code(&code).unwrap();
     writer.spaces(&spaces).unwrap();
     let identity = ImageIdentity {
@@ -334,6 +343,8 @@ fn cold_records_survive() {
             Payload::Times(read) => assert_eq!(read, times),
             Payload::VcpuTimes(read) => assert_eq!(read, vcpu_times),
             Payload::Exits(read) => assert_eq!(read, exits),
+            Payload::Monitor(read) => assert_eq!(read, b"a recording"),
+            Payload::Handled(read) => assert_eq!(read, handled),
             Payload::Code(read) => assert_eq!(read, code),
             Payload::Spaces(read) => assert_eq!(read, spaces),
             Payload::Image(read) => {

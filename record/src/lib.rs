@@ -81,7 +81,7 @@ pub use session::lockdown;
 pub use session::sample_session::{Summary, record};
 pub use source::control::{Counters, Ending};
 pub use source::plan::Plan;
-pub use source::{Facts, Life, Pushed, Source, SourceError, StopWorld};
+pub use source::{Facts, Life, MonitorSource, Pushed, Source, SourceError, StopWorld};
 pub use source::{call_source, doctor, plan, ring, schedule, slot};
 #[cfg(feature = "simulated-time")]
 pub use sys::clock::simulated;

@@ -7,11 +7,12 @@
 //!
 //! The submodules are what backends share with the threads of a recording: samples on their way to the encoder
 //! (`slot`, `ring`), the schedule of several guests of one process (`schedule`), the request to stop and the counters
-//! (`control`), the user's request (`plan`), and the results of an examination (`doctor`). [`call_source`] is the
+//! (`control`), what exits the samples of a monitor belong to (`handled`), the user's request (`plan`), and the results of an examination (`doctor`). [`call_source`] is the
 //! interface of a guest whose calls are followed.
 
 pub mod slot;
 pub mod ring;
+pub mod handled;
 pub mod schedule;
 pub mod control;
 pub mod call_source;
@@ -19,6 +20,8 @@ pub mod plan;
 pub mod doctor;
 
 use crate::elf::Image;
+use crate::source::handled::HandledExits;
+use crate::source::plan::Plan;
 use crate::source::ring::Sink;
 use crate::source::schedule::{PeriodSlot, Turn};
 use crate::sys::clock::monotonic_ns;
@@ -68,6 +71,18 @@ pub struct Source {
     pub observer: Option<Box<dyn Observer>>,
     /// The part that identifies mapped files; `None` for guests, which have their own images and kernel.
     pub namer: Option<Box<dyn Namer>>,
+    /// The guest's monitor, if it is to be recorded as well.
+    pub monitor: Option<MonitorSource>,
+    /// Where the observer says what vCPUs' threads handle, for the samples of the monitor.
+    pub handled: Option<HandledExits>,
+}
+
+/// The monitor of a guest, as a process.
+pub struct MonitorSource {
+    /// Its source.
+    pub source: Box<Source>,
+    /// How to record it.
+    pub plan: Plan,
 }
 
 impl Source {
@@ -77,6 +92,8 @@ impl Source {
             hot,
             observer: None,
             namer: None,
+            monitor: None,
+            handled: None,
         }
     }
 }

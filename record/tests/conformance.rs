@@ -579,12 +579,8 @@ fn the_end_of_a_guest_is_told() {
 fn what_was_lost_is_told() {
     let plan = plan(1000, 4096);
     for (Row { what, .. }, subject) in subjects(&plan) {
-        let Source {
-            hot,
-            observer,
-            namer,
-        } = subject.source;
-        let (hot, is_slow) = match hot {
+        let mut source = subject.source;
+        let (hot, is_slow) = match source.hot {
             Hot::StopWorld(inner) => (
                 Hot::StopWorld(Box::new(Disturbed {
                     inner,
@@ -595,11 +591,7 @@ fn what_was_lost_is_told() {
             ),
             pushed => (pushed, false),
         };
-        let source = Source {
-            hot,
-            observer,
-            namer,
-        };
+        source.hot = hot;
         let mut bytes = Vec::new();
         let summary = record(source, &plan, &mut bytes);
         let (samples, mut lost, _) = read(&bytes);

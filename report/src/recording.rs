@@ -4,6 +4,7 @@
 mod error;
 mod source;
 mod spool;
+mod monitor;
 mod damages;
 mod subject;
 pub(crate) mod unit;
@@ -29,6 +30,7 @@ pub use unit::{Unit, Weight};
 
 use crate::work;
 use guest_spaces::GuestSpaces;
+use monitor::MonitorBlockPlace;
 use source::Source;
 use std::collections::HashMap;
 use std::fs::File;
@@ -37,8 +39,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use tasks::TaskNames;
 use uprof::cold::{
-    ClockPair, Code, End, Exits, Loss, Mapping, Metadata, ModuleChange, ModuleEvent, ProcessTime,
-    SpaceEvent, TargetKind, TaskEvent, VcpuTime,
+    ClockPair, Code, End, Exits, HandledExit, Loss, Mapping, Metadata, ModuleChange, ModuleEvent,
+    ProcessTime, SpaceEvent, TargetKind, TaskEvent, VcpuTime,
 };
 use uprof::image::ImagePart;
 use uprof::{Block, BlockPlace, Item, Payload, SampleBlock, SpanBlock, StreamReader};
@@ -80,6 +82,9 @@ pub struct Recording {
     damages: Damages,
     blocks: Vec<SampleBlockPlace>,
     span_blocks: Vec<SpanBlockPlace>,
+    handled: Vec<HandledExit>,
+    monitor_blocks: Vec<MonitorBlockPlace>,
+    monitor: Option<Box<Recording>>,
 }
 
 /// A part of an embedded image, and the position of its block.
@@ -154,7 +159,7 @@ impl Recording {
     pub fn open(path: &Path) -> Result<Self, RecordingError> {
         if path == Path::new("-") {
             let source = Source::File(spool::spool(std::io::stdin().lock())?);
-            return Recording::load("standard input".into(), source);
+            return Ok(Recording::load("standard input".into(), source)?.with_monitor());
         }
         let name = path.display().to_string();
         let opened = File::open(path).and_then(|file| Ok((is_stream(&file)?, file)));
@@ -164,7 +169,7 @@ impl Recording {
             Ok((false, file)) => Source::File(file),
             Err(source) => return Err(RecordingError::Read { name, source }),
         };
-        Recording::load(name, source)
+        Ok(Recording::load(name, source)?.with_monitor())
     }
 
     /// Opens a recording in memory; `name` is its name in messages.
@@ -172,7 +177,7 @@ impl Recording {
     /// # Errors
     /// As for [`Recording::open`].
     pub fn from_bytes(name: &str, bytes: Vec<u8>) -> Result<Self, RecordingError> {
-        Recording::load(name.to_owned(), Source::Owned(bytes))
+        Ok(Recording::load(name.to_owned(), Source::Owned(bytes))?.with_monitor())
     }
 
     fn load(name: String, source: Source) -> Result<Self, RecordingError> {
@@ -202,6 +207,9 @@ impl Recording {
             damages: Damages::default(),
             blocks: Vec::new(),
             span_blocks: Vec::new(),
+            handled: Vec::new(),
+            monitor_blocks: Vec::new(),
+            monitor: None,
         };
         let mut cold = recording.scan()?;
         let whole_guest = recording.metadata.target.kind != TargetKind::Process;
@@ -304,6 +312,14 @@ impl Recording {
             });
             return Ok(());
         }
+        if block.known_type() == Some(uprof::BlockType::Monitor) {
+            self.monitor_blocks.push(MonitorBlockPlace {
+                offset: block.offset,
+                bytes: block.file_bytes() as u32,
+                raw_bytes: block.raw_bytes,
+            });
+            return Ok(());
+        }
         match work::payload(block) {
             Ok(Payload::Metadata(metadata)) => {
                 self.metadata = metadata;
@@ -340,7 +356,8 @@ impl Recording {
             }
             Ok(Payload::End(end)) => self.end = Some(end),
             Ok(Payload::Unknown(_)) => self.damages.unknown_blocks += 1,
-            Ok(Payload::Samples(_) | Payload::Spans(_)) => {}
+            Ok(Payload::Handled(handled)) => self.handled.extend(handled),
+            Ok(Payload::Samples(_) | Payload::Spans(_) | Payload::Monitor(_)) => {}
             // An unknown block that is marked as critical must not be ignored: it could change the meaning
             // of others.
             Err(error) if block.known_type().is_none() => {
@@ -488,6 +505,11 @@ impl Recording {
     /// Exits of vCPUs, by interval and cause.
     pub(crate) fn exits(&self) -> &[Exits] {
         &self.exits
+    }
+
+    /// What vCPUs' threads handled when the monitor's recording has a sample of them.
+    pub(crate) fn handled(&self) -> &[HandledExit] {
+        &self.handled
     }
 
     /// Processor time as the kernel counted it, by process.

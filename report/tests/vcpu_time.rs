@@ -13,7 +13,8 @@ use uniprof_report::profile::{Filter, Options, Profile, gather};
 use uniprof_report::recording::{Recording, Unit};
 use uniprof_report::views::{Content, FlagValue, Form, Renderer, VIEWS};
 use uprof::cold::{
-    ClockPair, End, EndReason, ExitCause, ExitKind, Exits, Loss, LossReason, Mapping, Metadata,
+    ClockPair, End, EndReason, ExitCause, ExitKind, Exits, HandledExit, Loss, LossReason, Mapping,
+    Metadata,
 };
 use uprof::cold::{ModuleChange, ModuleEvent, Place, TargetKind, TaskChange, TaskEvent, VcpuTime};
 use uprof::image::{ImageIdentity, ImagePart, Symbol};
@@ -44,6 +45,8 @@ struct Guest<'a> {
     exits: Vec<Exits>,
     notes: Vec<(String, String)>,
     losses: Vec<Loss>,
+    monitor: Vec<u8>,
+    handled: Vec<HandledExit>,
 }
 
 fn recorded(guest: &Guest<'_>) -> Recording {
@@ -109,6 +112,11 @@ fn recorded(guest: &Guest<'_>) -> Recording {
     }
     writer.vcpu_times(&guest.times).unwrap();
     writer.losses(&guest.losses).unwrap();
+    // In pieces that end anywhere.
+    for piece in guest.monitor.chunks(700) {
+        writer.monitor(piece, START).unwrap();
+    }
+    writer.handled(&guest.handled).unwrap();
     for exits in guest.exits.chunks(100_000) {
         writer.exits(exits).unwrap();
     }
@@ -770,5 +778,147 @@ fn vcpus_and_recordings_can_be_shown_apart() {
             found.iter().any(|line| line == expected),
             "{expected}: {found:#?}"
         );
+    }
+}
+
+const PROCESS: u32 = 70;
+const THREAD: u32 = 71;
+const KERNEL: u64 = 0xffff_ffff_8100_0000;
+
+/// A recording of a monitor with these samples: milliseconds, and whether KVM or the monitor was at work.
+fn of_monitor(samples: &[(u64, Place)]) -> Vec<u8> {
+    let mut metadata = Metadata::default();
+    metadata.target.kind = TargetKind::Process;
+    metadata.target.name = "monitor".into();
+    metadata.target.arch = Arch::X86_64;
+    let mut writer = Writer::create(Vec::new(), [8; 16], &metadata, START - MS).unwrap();
+    let images = [
+        (
+            PROCESS,
+            GUEST,
+            "/made/monitor",
+            ["run_vcpu", "serial_write"],
+        ),
+        (0, KERNEL, "/made/kernel", ["kvm_run", "handle_io"]),
+    ];
+    for (space, start, path, names) in images {
+        let mapped = ModuleEvent {
+            time_ns: START - MS,
+            space,
+            what: ModuleChange::Mapped(Mapping {
+                start,
+                length: 0x200,
+                file_offset: start,
+                path: path.into(),
+                build_id: Vec::new(),
+                file: None,
+            }),
+        };
+        writer.modules(&[mapped]).unwrap();
+        let identity = ImageIdentity {
+            path: path.into(),
+            build_id: Vec::new(),
+            arch: Arch::X86_64,
+            load_bias: 0,
+            origin: "test".into(),
+        };
+        let symbols = names.into_iter().enumerate().map(|(number, name)| Symbol {
+            address: start + 0x100 * number as u64,
+            size_bytes: 0x100,
+            name,
+        });
+        writer.symbols(&identity, symbols, START).unwrap();
+    }
+    for (ms, place) in samples {
+        let in_kernel = [
+            Frame::exact(KERNEL + 0x110),
+            Frame::return_address(KERNEL + 0x10),
+        ];
+        let calls = [
+            Frame::exact(GUEST + 0x110),
+            Frame::return_address(GUEST + 0x10),
+        ];
+        let chain = match place {
+            Place::Hypervisor => [&in_kernel[..], &calls[1..]].concat(),
+            _ => calls.to_vec(),
+        };
+        let task = Task {
+            space: PROCESS,
+            vcpu: THREAD,
+        };
+        writer
+            .sample(&Sample::bare(START + ms * MS, task, &chain))
+            .unwrap();
+    }
+    let end = End {
+        time_ns: START + 1_000 * MS,
+        reason: EndReason::Stopped,
+        message: String::new(),
+        totals: Vec::new(),
+    };
+    writer.finish(&end).unwrap()
+}
+
+fn handled(ms: u64, place: Place, exits: &Exits) -> HandledExit {
+    HandledExit {
+        time_ns: START + ms * MS,
+        thread: THREAD,
+        task: vcpu(0),
+        place,
+        cause: exits.cause,
+    }
+}
+
+#[test]
+fn the_stacks_that_handled_an_exit_are_above_it() {
+    let port = exits(30, Some(address(1, 0x20)), Some(0x3f8), 100, 50);
+    let other = exits(10, Some(address(0, 0x10)), Some(7), 1, 10);
+    let (kvm, monitor) = (Place::Hypervisor, Place::Monitor);
+    let samples = sampled();
+    let samples: Vec<(u32, &[u64])> = samples
+        .iter()
+        .map(|(vcpu, stack)| (*vcpu, &stack[..]))
+        .collect();
+    let guest = |monitor, handled| Guest {
+        samples: &samples,
+        exits: vec![port.clone(), other.clone()],
+        monitor,
+        handled,
+        ..two()
+    };
+    // The last one handled nothing: no record tells of it.
+    let taken = of_monitor(&[(10, kvm), (20, monitor), (30, monitor), (40, monitor)]);
+    let told = vec![
+        handled(10, kvm, &port),
+        handled(20, monitor, &port),
+        handled(30, monitor, &port),
+    ];
+    let with = recorded(&guest(taken.clone(), told.clone()));
+    assert!(with.damages().is_none());
+    let lines = folded(&profile(&with));
+    let above = "main;uart_putc;[exit: port 0x3f8]";
+    for expected in [
+        format!("{above};[handled in KVM];kvm_run;handle_io 5000\n"),
+        format!("{above};[handled in the monitor];run_vcpu;serial_write 45000\n"),
+        // Of other exits only the place is known.
+        "[exit: CPUID];[handled in the monitor] 9000\n".to_owned(),
+    ] {
+        assert!(lines.contains(&expected), "{expected}\n{lines}");
+    }
+    // The sum is the same as without them, and so is each place.
+    let without = profile(&recorded(&guest(Vec::new(), Vec::new())));
+    assert_eq!(profile(&with).account.counted, without.account.counted);
+    let focused = Filter {
+        focus: Some(regex::Regex::new("serial_write").unwrap()),
+        ..Filter::default()
+    };
+    assert_eq!(filtered(&with, focused).account.counted, 45 * MS);
+    // By itself it is a recording of a process.
+    let monitor = with.into_monitor().unwrap();
+    assert_eq!(monitor.metadata().target.kind, TargetKind::Process);
+    let (damaged, half) = (taken.len() / 2, taken.len());
+    for cut in [1, 40, damaged, half - 1] {
+        let recording = recorded(&guest(taken[..cut].to_vec(), told.clone()));
+        assert_eq!(profile(&recording).account.counted, without.account.counted);
     }
 }

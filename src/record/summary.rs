@@ -117,6 +117,12 @@ pub fn say(summary: &Summary, output: &Path, rate_hz: f64) {
             share * 100.0,
         ));
     }
+    if let Some(samples) = summary.monitor_samples {
+        terminal::inform(format_args!(
+            "Beside them, {samples} samples of the process that runs the guest: `uniprof report --time` has them, and \
+             --monitor alone."
+        ));
+    }
     for remark in remarks(summary, &output, rate_hz) {
         match remark {
             Remark::Fact(text) => terminal::inform(format_args!("{text}")),

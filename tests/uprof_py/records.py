@@ -118,17 +118,28 @@ def vcpu_time_line(record):
             f"{spent_text(record)}")
 
 
-def exits_line(record):
-    """§6.12."""
+def cause_text(record):
+    """Cause of §6.12."""
     def address(value):
         return f"{value:x}"
-    line = (f"exits task={task_text(record.task())} first={record.integer()} last={record.integer()}"
-            f" kind={record.variant(EXIT_KINDS)} reason={record.integer():x}"
+    return (f"kind={record.variant(EXIT_KINDS)} reason={record.integer():x}"
             f" address={known(record.option(Bincode.integer), address)}"
-            f" argument={known(record.option(Bincode.integer), address)}"
+            f" argument={known(record.option(Bincode.integer), address)}")
+
+
+def exits_line(record):
+    """§6.12."""
+    line = (f"exits task={task_text(record.task())} first={record.integer()} last={record.integer()}"
+            f" {cause_text(record)}"
             f" count={record.integer()} seen={record.integer()}{spent_text(record)}")
     lengths = record.vec(lambda pair: f"{pair.integer()}:{pair.integer()}")
     return f"{line} lengths={','.join(lengths)}"
+
+
+def handled_line(record):
+    """§6.14."""
+    return (f"handled time={record.integer()} thread={record.u32()} task={task_text(record.task())}"
+            f" place={record.variant(PLACES)} {cause_text(record)}")
 
 
 def code_line(record):
@@ -174,6 +185,8 @@ COLD_PAYLOADS = {
     "times": vec_of(time_line),
     "vcpu-times": vec_of(vcpu_time_line),
     "exits": vec_of(exits_line),
+    "monitor": lambda payload: [f"monitor bytes={len(payload)}"],
+    "handled": vec_of(handled_line),
     "code": vec_of(code_line),
     "spaces": vec_of(space_line),
     "end": end_lines,

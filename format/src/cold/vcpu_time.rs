@@ -1,4 +1,5 @@
-//! Where a vCPU's wall time went (format-spec.md, sections 6.11 and 6.12): sums by place, and exits by cause.
+//! Where a vCPU's wall time went (format-spec.md, sections 6.11 to 6.13): sums by place, exits by cause, and the exits
+//! that samples of the monitor belong to.
 
 use crate::samples::Task;
 use crate::tags::tags;
@@ -93,6 +94,21 @@ pub struct Exits {
     /// Lengths of the exits that were seen: nanoseconds from exit to entry without pauses, rounded up by
     /// [`Exits::rounded`], with their number, ascending.
     pub lengths: Vec<(u64, u64)>,
+}
+
+/// What the thread of a vCPU handled at the time of one of its samples in the monitor's recording.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandledExit {
+    /// Time of the sample.
+    pub time_ns: u64,
+    /// The thread, as samples have it.
+    pub thread: u32,
+    /// The vCPU.
+    pub task: Task,
+    /// Who handled it.
+    pub place: Place,
+    /// The exit.
+    pub cause: ExitCause,
 }
 
 impl Exits {

@@ -41,7 +41,7 @@ pub use scope::Scope;
 pub use stopped::open as open_ptrace;
 
 use crate::source::plan::Plan;
-use crate::source::{Source, SourceError};
+use crate::source::{MonitorSource, Source, SourceError};
 use crate::sys::pids;
 use crate::sys::stat;
 use nix::errno::Errno;
@@ -77,6 +77,29 @@ pub fn open(process: Process, plan: &Plan) -> Result<Source, SourceError> {
         }
         Err(Refusal::Failed(error)) => Err(error),
     }
+}
+
+/// Opens the process that runs a guest, to be recorded beside the guest as `plan` says.
+///
+/// # Errors
+/// Says why that doesn't work.
+pub fn open_monitor(pid: i32, plan: &Plan) -> Result<MonitorSource, SourceError> {
+    let plan = Plan {
+        rate_hz: plan.rate_hz,
+        command_line: plan.command_line.clone(),
+        host: true,
+        ..Plan::for_processes()
+    };
+    let process = Process::Running(Scope::processes(vec![pid])?);
+    let source = perf::open(&process, &plan).map_err(|refusal| match refusal {
+        Refusal::Forbidden(errno) => {
+            let doing = "cannot open perf events on the monitor, as --host does";
+            SourceError::system(doing, errno, &refusal::advice(errno, 0))
+        }
+        Refusal::Failed(error) => error,
+    })?;
+    let source = Box::new(source);
+    Ok(MonitorSource { source, plan })
 }
 
 /// The warning for a machine that forbids perf events.

@@ -2,6 +2,7 @@
 
 use crate::guest::exits::{ExitTable, Spent};
 use crate::guest::pauses::Pauses;
+use crate::source::handled::ExitSpan;
 use uprof::Task;
 use uprof::cold::{ExitCause, ExitKind, Place};
 
@@ -67,6 +68,8 @@ pub struct Timeline {
     mode: Mode,
     cpu: Cpu,
     exit: Option<Exit>,
+    /// When that began, and when KVM returned to the monitor.
+    exit_ns: (u64, Option<u64>),
     /// Whether it has been in the guest.
     has_run: bool,
     /// Whether it went back to KVM after an interruption and has not run since: it is halted, or was never started.
@@ -95,6 +98,7 @@ impl Timeline {
             mode: Mode::Unknown,
             cpu: Cpu::On,
             exit: None,
+            exit_ns: (0, None),
             has_run: false,
             waits_from_start: false,
             of_exit: Spent::default(),
@@ -165,6 +169,7 @@ impl Timeline {
         match event {
             VcpuEvent::Exit(exit) => {
                 (self.mode, self.exit) = (Mode::Hypervisor, Some(exit));
+                self.exit_ns = (time_ns, None);
                 // A thread that exits runs, even if the record of its switch was lost.
                 self.cpu = Cpu::On;
                 (self.has_run, self.waits_from_start) = (true, false);
@@ -180,6 +185,7 @@ impl Timeline {
                 // A KVM that doesn't say when it enters the guest would stay in the monitor.
                 if self.has_run {
                     self.mode = Mode::Monitor;
+                    self.exit_ns.1.get_or_insert(time_ns);
                 }
             }
             VcpuEvent::Entry => {
@@ -215,6 +221,17 @@ impl Timeline {
             };
         }
         exit.cause
+    }
+
+    /// The exit that is being handled; `None` if the vCPU waits for an interrupt.
+    pub fn handles(&self) -> Option<ExitSpan> {
+        let exit = self.exit.filter(|exit| !exit.is_halt)?;
+        let (began_ns, to_monitor_ns) = self.exit_ns;
+        Some(ExitSpan {
+            cause: self.cause_of(exit),
+            began_ns,
+            to_monitor_ns,
+        })
     }
 
     /// Forgets waits that were before the recording.

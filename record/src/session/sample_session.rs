@@ -4,12 +4,15 @@ use crate::guest::linux::later::LaterKernels;
 use crate::guest::linux::{self, KernelFacts, Linux, NotRead, NotUnderstood};
 use crate::sampling::sampler::{self, Take};
 use crate::session::bounds;
+use crate::session::monitor_session::MonitorSession;
 use crate::source::control::{Control, Counters, Ending};
+use crate::source::handled::HandledExits;
 use crate::source::plan::Plan;
 use crate::source::ring::ring;
 use crate::source::{HeldImage, Hot, Source, SourceError, Vcpus};
 use crate::sys::clock::monotonic_ns;
 use crate::writing::encoder::{Encoder, NAP, Tally};
+use crate::writing::monitor_part::{MonitorBytes, MonitorPart};
 use crate::writing::shared_observer::SharedObserver;
 use std::io::Write;
 use std::num::NonZero;
@@ -56,6 +59,8 @@ pub struct Summary {
     pub counted: Vec<(String, u64)>,
     /// Why it ended.
     pub ending: Ending,
+    /// Samples of the guest's monitor, if it was recorded as well.
+    pub monitor_samples: Option<u64>,
     /// The error of the output, if any; the file is sound up to there.
     pub output_error: Option<String>,
     /// The files that processes had mapped, opened while the mappings existed.
@@ -78,10 +83,23 @@ pub fn record<W: Write + Send>(
     plan: &Plan,
     counters: Arc<Counters>,
 ) -> Result<Summary, SourceError> {
+    record_into(source, output, plan, counters, None)
+}
+
+/// As [`record`]. `reports` is where the times of samples are reported, if the source is the monitor of a guest.
+pub(super) fn record_into<W: Write + Send>(
+    source: Source,
+    output: W,
+    plan: &Plan,
+    counters: Arc<Counters>,
+    reports: Option<HandledExits>,
+) -> Result<Summary, SourceError> {
     let Source {
         mut hot,
         observer,
         namer,
+        monitor,
+        handled,
     } = source;
     let mut facts = hot.facts().clone();
     let (kernel, mut linux, failure) = match read_linux(&mut hot) {
@@ -111,6 +129,19 @@ pub fn record<W: Write + Send>(
         Arc::clone(&observer),
     )
     .map_err(bounds::not_written)?;
+    if let Some(reports) = reports {
+        encoder.report_samples(reports);
+    }
+    let monitor = monitor.zip(handled).map(|(monitor, handled)| {
+        let part = MonitorPart {
+            bytes: MonitorBytes::default(),
+            handled,
+        };
+        (monitor, part)
+    });
+    if let Some((_, part)) = &monitor {
+        encoder.set_monitor(part.clone());
+    }
     let mut later_kernels = None;
     if let Some(linux) = linux {
         let (found, later) = std::sync::mpsc::channel();
@@ -129,7 +160,7 @@ pub fn record<W: Write + Send>(
     let mut control = Control::new(Arc::clone(&counters), plan.duration);
 
     observer.mark(false);
-    let (ending, mut tally) = std::thread::scope(|scope| {
+    let (ending, mut tally, monitor_samples) = std::thread::scope(|scope| {
         let counters = &*counters;
         let encoder = &mut encoder;
         let encoding = bounds::start_thread(scope, "encoder", move || {
@@ -137,6 +168,8 @@ pub fn record<W: Write + Send>(
             let tally = catch_unwind(AssertUnwindSafe(run));
             tally.unwrap_or_else(|_| encoder.panicked(counters))
         })?;
+        let monitor = monitor.map(|(monitor, part)| MonitorSession::start(scope, monitor, part));
+        let monitor = monitor.transpose()?;
         let ending = match &mut hot {
             Hot::StopWorld(source) => match failure {
                 None => {
@@ -155,11 +188,13 @@ pub fn record<W: Write + Send>(
         };
         observer.mark(true);
         sink.report_losses();
+        // Its last samples belong to exits that are known now.
+        let monitor_samples = monitor.and_then(MonitorSession::end).map(|it| it.samples);
         drop(sink);
         let tally = encoding
             .join()
             .map_err(|_| SourceError("the encoder thread failed; please report this".into()))?;
-        Ok::<_, SourceError>((ending, tally))
+        Ok::<_, SourceError>((ending, tally, monitor_samples))
     })?;
     let counted = hot.totals();
     // Releasing a guest may take long where other programs do a part of it, so the end is read first.
@@ -198,6 +233,7 @@ pub fn record<W: Write + Send>(
         per_thread: facts.per_thread,
         counted,
         ending,
+        monitor_samples,
         output_error: tally.output_error,
         images,
         unplaced,

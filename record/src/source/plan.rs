@@ -31,7 +31,7 @@ pub struct Plan {
     /// Whether to record also where and how long threads wait.
     pub off_cpu: bool,
     /// Whether to record also where the wall time of a guest's vCPUs goes: exits, waits for a processor, and what the
-    /// monitor does.
+    /// monitor does. Of a process that is a monitor, samples of its guest are left out.
     pub host: bool,
     /// Functions whose calls are followed by breakpoints, instead of samples; none for samples.
     pub calls: Vec<String>,

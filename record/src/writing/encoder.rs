@@ -6,10 +6,12 @@
 use crate::guest::linux::Linux;
 use crate::guest::vcpu_of;
 use crate::source::control::Counters;
+use crate::source::handled::HandledExits;
 use crate::source::ring::Drain;
 use crate::source::slot::{Note, NoteKind, Slot};
 use crate::source::{Facts, HeldImage, Namer};
 use crate::sys::clock::monotonic_ns;
+use crate::writing::monitor_part::MonitorPart;
 use crate::writing::pending::Pending;
 use crate::writing::placement::{Boot, Placement};
 use crate::writing::shared_observer::SharedObserver;
@@ -64,6 +66,10 @@ pub struct Encoder<W: Write> {
     /// Kernels of a Linux guest, as read from its memory: that of its first boot, and those of later ones.
     kernels: Vec<Linux>,
     later_kernels: Option<Receiver<Linux>>,
+    /// Where the times of samples are reported, if the target is a guest's monitor.
+    reports: Option<HandledExits>,
+    /// What the recording of the guest's monitor brings.
+    monitor: Option<MonitorPart>,
 }
 
 /// The encoder's totals.
@@ -163,6 +169,8 @@ impl<W: Write> Encoder<W> {
             counted_ns: None,
             kernels: Vec::new(),
             later_kernels: None,
+            reports: None,
+            monitor: None,
         };
         let everywhere = encoder.namer.as_mut().map(|namer| namer.begin(clock));
         encoder.pending.modules.extend(everywhere);
@@ -182,6 +190,16 @@ impl<W: Write> Encoder<W> {
         self.pending.modules.push(linux.module_event(self.start_ns));
         self.kernels = vec![linux];
         self.later_kernels = Some(later);
+    }
+
+    /// Sets where the times of samples are reported.
+    pub fn report_samples(&mut self, reports: HandledExits) {
+        self.reports = Some(reports);
+    }
+
+    /// Sets the recording of the guest's monitor, which becomes part of this one.
+    pub fn set_monitor(&mut self, part: MonitorPart) {
+        self.monitor = Some(part);
     }
 
     /// Takes a kernel of a later boot. If it is understood, its processes are new events.
@@ -293,6 +311,7 @@ impl<W: Write> Encoder<W> {
             kernels,
             roots,
             pending,
+            reports,
             ..
         } = self;
         let mut failure = None;
@@ -305,6 +324,9 @@ impl<W: Write> Encoder<W> {
             }
             if let Some(namer) = namer {
                 namer.see(slot.chain());
+            }
+            if let Some(reports) = reports {
+                reports.meet().sampled(slot.task.vcpu, slot.time_ns);
             }
             // A boot without a known kernel uses the first one, so that its stacks are shortened alike.
             let sample = match kernels.get_mut(of_boot.unwrap_or(0)) {
@@ -510,6 +532,10 @@ impl<W: Write> Encoder<W> {
         let Some(writer) = &mut self.writer else {
             return Ok(());
         };
+        if let Some(monitor) = &self.monitor {
+            pending.handled = monitor.handled.meet().take(last);
+            writer.monitor(&monitor.bytes.take(), monotonic_ns())?;
+        }
         let parts = self.kernels.iter_mut().filter_map(Linux::part);
         self.pending.parts.extend(parts);
         self.pending

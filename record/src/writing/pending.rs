@@ -5,7 +5,8 @@
 
 use std::io::{self, Write};
 use uprof::cold::{
-    ClockPair, Code, Exits, Loss, ModuleEvent, ProcessTime, SpaceEvent, TaskEvent, VcpuTime,
+    ClockPair, Code, Exits, HandledExit, Loss, ModuleEvent, ProcessTime, SpaceEvent, TaskEvent,
+    VcpuTime,
 };
 use uprof::{ImagePart, Writer};
 
@@ -19,6 +20,7 @@ pub struct Pending {
     pub times: Vec<ProcessTime>,
     pub vcpu_times: Vec<VcpuTime>,
     pub exits: Vec<Exits>,
+    pub handled: Vec<HandledExit>,
     pub clocks: Vec<ClockPair>,
     pub parts: Vec<ImagePart>,
 }
@@ -38,6 +40,7 @@ impl Pending {
         writer.times(&self.times)?;
         writer.vcpu_times(&self.vcpu_times)?;
         writer.exits(&self.exits)?;
+        writer.handled(&self.handled)?;
         writer.clocks(&self.clocks)?;
         writer.spaces(&self.spaces)?;
         writer.code(code)?;
@@ -52,6 +55,7 @@ impl Pending {
         self.times.clear();
         self.vcpu_times.clear();
         self.exits.clear();
+        self.handled.clear();
         self.clocks.clear();
         self.parts.clear();
         writer.flush()

@@ -34,6 +34,7 @@ pub(super) struct Redactor<'a, W: Write> {
     metadata: Metadata,
     stacks: u64,
     code: bool,
+    monitor: bool,
     unknown_blocks: u64,
 }
 
@@ -54,6 +55,7 @@ impl<'a, W: Write> Redactor<'a, W> {
             metadata: Metadata::default(),
             stacks: 0,
             code: false,
+            monitor: false,
             unknown_blocks: 0,
         }
     }
@@ -118,6 +120,9 @@ impl<'a, W: Write> Redactor<'a, W> {
         ];
         if self.code {
             removed.push("pieces of the guest's code".to_owned());
+        }
+        if self.monitor {
+            removed.push("the recording of the guest's monitor".to_owned());
         }
         if self.unknown_blocks > 0 {
             removed.push(format!("{} blocks of unknown type", self.unknown_blocks));
@@ -187,6 +192,10 @@ impl<W: Write> Output for Redactor<'_, W> {
                 self.writer.spaces(&events.collect::<Vec<_>>())
             }
             Payload::Image(part) => self.symbols(&part, block.first_ns),
+            Payload::Monitor(_) | Payload::Handled(_) => {
+                self.monitor = true;
+                Ok(())
+            }
             // The content of memory is private. The mappings show what it was needed for.
             Payload::Code(_) => {
                 self.code = true;

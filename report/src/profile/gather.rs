@@ -6,6 +6,7 @@ mod chains;
 mod block;
 mod naming;
 mod spans;
+mod monitor;
 mod vcpu_time;
 
 use super::{NotCounted, Profile};

@@ -86,6 +86,18 @@ impl Labels {
         id
     }
 
+    /// The number of a label of another table.
+    pub(crate) fn take(&mut self, from: &Labels, id: LabelId) -> LabelId {
+        let label = from.get(id);
+        let label = Label {
+            name: self.text_id(from.text(label.name)),
+            module: self.text_id(from.text(label.module)),
+            file: self.text_id(from.text(label.file)),
+            ..label
+        };
+        self.id(label)
+    }
+
     /// The label with this number.
     pub(crate) fn get(&self, id: LabelId) -> Label {
         self.labels.get(id as usize).copied().unwrap_or_default()

@@ -8,7 +8,7 @@ mod spans;
 use crate::work;
 use forms::{hexadecimal, known, put, quoted, task, yes_or_no};
 use std::io::{self, Write};
-use uprof::cold::{MappedFile, Metadata, ModuleChange, Place, SpaceChange, TaskChange};
+use uprof::cold::{ExitCause, MappedFile, Metadata, ModuleChange, Place, SpaceChange, TaskChange};
 use uprof::{
     Block, Codec, Details, Form, Found, FrameKind, Item, Payload, Row, SampleBlock, Shown,
 };
@@ -194,6 +194,17 @@ fn put_details(line: &mut String, details: &Details, shown: Shown) {
     });
 }
 
+fn cause(cause: &ExitCause) -> String {
+    let hex = |number: Option<u64>| number.map_or("-".into(), |it| format!("{it:x}"));
+    format!(
+        "kind={} reason={:x} address={} argument={}",
+        cause.kind.name(),
+        cause.reason,
+        hex(cause.address),
+        hex(cause.argument)
+    )
+}
+
 fn write_cold(payload: &Payload, out: &mut dyn Write) -> io::Result<()> {
     match payload {
         Payload::Metadata(metadata) => write_metadata(metadata, out),
@@ -253,21 +264,28 @@ fn write_cold(payload: &Payload, out: &mut dyn Write) -> io::Result<()> {
                 spent(&time.spent)
             )
         }),
+        Payload::Monitor(bytes) => writeln!(out, "monitor bytes={}", bytes.len()),
+        Payload::Handled(handled) => handled.iter().try_for_each(|handled| {
+            writeln!(
+                out,
+                "handled time={} thread={} task={} place={} {}",
+                handled.time_ns,
+                handled.thread,
+                task(Some(handled.task)),
+                handled.place.name(),
+                cause(&handled.cause)
+            )
+        }),
         Payload::Exits(exits) => exits.iter().try_for_each(|exits| {
-            let hex = |number: Option<u64>| number.map_or("-".into(), |it| format!("{it:x}"));
             let lengths = exits.lengths.iter();
             let lengths: Vec<_> = lengths.map(|(ns, n)| format!("{ns}:{n}")).collect();
             writeln!(
                 out,
-                "exits task={} first={} last={} kind={} reason={:x} address={} argument={} count={} \
-                 seen={}{} lengths={}",
+                "exits task={} first={} last={} {} count={} seen={}{} lengths={}",
                 task(Some(exits.task)),
                 exits.first_ns,
                 exits.last_ns,
-                exits.cause.kind.name(),
-                exits.cause.reason,
-                hex(exits.cause.address),
-                hex(exits.cause.argument),
+                cause(&exits.cause),
                 exits.count,
                 exits.seen,
                 spent(&exits.spent),

@@ -86,9 +86,8 @@ pub(super) fn source(
     };
     compare_clocks(&mut source)?;
     Ok(Source {
-        hot: Hot::Pushed(Box::new(source)),
         observer: Some(Box::new(ClockObserver(told))),
-        namer: None,
+        ..Source::of(Hot::Pushed(Box::new(source)))
     })
 }
 

@@ -7,7 +7,8 @@ mod events;
 
 use crate::guest::exits::{ExitTable, places};
 use crate::guest::pauses::{PauseWriter, Pauses, pauses};
-use crate::guest::timeline::Timeline;
+use crate::guest::timeline::{Timeline, VcpuEvent};
+use crate::source::handled::HandledExits;
 use crate::source::{Observations, Observer, SourceError};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::perf::{Event, page_bytes};
@@ -38,6 +39,7 @@ pub struct VcpuThreadId {
 
 /// One thread's events.
 struct Watched {
+    thread: u32,
     timeline: Timeline,
     ring: RingBuffer,
     times: Option<ThreadTimes>,
@@ -52,6 +54,7 @@ pub struct HostObserver {
     decoder: Decoder,
     pauses: Pauses,
     table: ExitTable,
+    handled: HandledExits,
     read_ns: u64,
     flushed_ns: u64,
     lost: u64,
@@ -70,12 +73,15 @@ pub fn open(threads: &[VcpuThreadId]) -> Result<(HostObserver, PauseWriter), Sou
         .iter()
         .map(|thread| watch(&tracepoints, thread, pages, now_ns).map_err(refused));
     let vcpus = vcpus.collect::<Result<Vec<_>, _>>()?;
+    let tasks = threads.iter().map(|one| (one.tid.unsigned_abs(), one.task));
+    let tasks: Vec<(u32, Task)> = tasks.collect();
     let (writer, pauses) = pauses(0);
     let observer = HostObserver {
         vcpus,
         decoder: Decoder::new(tracepoints),
         pauses,
         table: ExitTable::default(),
+        handled: HandledExits::new(&tasks),
         read_ns: now_ns,
         flushed_ns: now_ns,
         lost: 0,
@@ -112,6 +118,7 @@ fn watch(
         events.push(event);
     }
     Ok(Watched {
+        thread: thread.tid.unsigned_abs(),
         timeline: Timeline::new(thread.task, now_ns),
         ring: ring.ok_or(Errno::ENOENT)?,
         times: ThreadTimes::of(thread.pid, thread.tid),
@@ -144,11 +151,17 @@ impl HostObserver {
         self.decoder.expect_no_exits();
     }
 
+    /// Where exits meet the samples of the monitor.
+    pub fn handled(&self) -> HandledExits {
+        self.handled.clone()
+    }
+
     /// Handles the events up to now; returns that time.
     fn drain(&mut self) -> u64 {
         // Read first: a pause that begins later is none of this time.
         let until_ns = monotonic_ns();
         self.pauses.take();
+        let mut handled = self.handled.meet();
         for vcpu in &mut self.vcpus {
             vcpu.ring.look();
             while vcpu
@@ -158,16 +171,24 @@ impl HostObserver {
             {
                 let (timeline, pauses, table) = (&mut vcpu.timeline, &self.pauses, &mut self.table);
                 let lost = &mut self.lost;
+                let (handled, thread) = (&mut *handled, vcpu.thread);
                 vcpu.ring.take(|kind, misc, body| {
                     let Some(record) = self.decoder.decode(kind, misc, body) else {
                         return;
                     };
                     *lost += record.lost;
+                    if record.event == VcpuEvent::Entry
+                        && let Some(span) = timeline.handles()
+                    {
+                        handled.ended(thread, span, record.time_ns);
+                    }
                     timeline.handle(record.event, record.time_ns, pauses, table);
                 });
             }
             vcpu.timeline.advance(until_ns, &self.pauses);
+            handled.advance(vcpu.thread, until_ns, vcpu.timeline.handles());
         }
+        drop(handled);
         self.pauses.forget_before(until_ns);
         self.read_ns = until_ns;
         until_ns

@@ -137,12 +137,16 @@ pub fn open(pid: i32, images: Vec<Image>, plan: &Plan) -> Result<Source, SourceE
     let total = monitor.vcpus.len();
     source.note_what_was_found(total);
     let mut observer: Option<Box<dyn Observer>> = None;
+    let mut handled = None;
     if plan.host {
-        observer = Some(Box::new(source.watch_host()?));
+        let watching = source.watch_host()?;
+        handled = Some(watching.handled());
+        observer = Some(Box::new(watching));
     }
     (source.freezes, source.left_out, source.narrow) = (0, 0, 0);
     Ok(Source {
         observer,
+        handled,
         ..Source::of(Hot::StopWorld(Box::new(source)))
     })
 }

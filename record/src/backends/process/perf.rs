@@ -132,6 +132,7 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
         most_frames: usize::from(settings.most_frames),
         since_ns: u64::MAX,
         began_ns: 0,
+        leaves_out_guests: plan.host,
     };
     let shares = events.rings.iter().map(|_| BufferShare::default());
     let source = PerfSource {
@@ -146,9 +147,9 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
         hung_up: false,
     };
     Ok(Source {
-        hot: Hot::Pushed(Box::new(source)),
         observer: Some(Box::new(ProcessObserver::new(scope, members, sees_all))),
         namer: Some(Box::<Names>::default()),
+        ..Source::of(Hot::Pushed(Box::new(source)))
     })
 }
 

@@ -74,6 +74,8 @@ pub struct RecordReader {
     pub since_ns: u64,
     /// When work on the current record began.
     pub began_ns: u64,
+    /// Whether samples are left out that were taken while a thread was in its guest under KVM.
+    pub leaves_out_guests: bool,
 }
 
 /// The user part of a sample.
@@ -95,6 +97,7 @@ impl RecordReader {
         sink: &mut Sink,
     ) {
         let done = match kind {
+            abi::PERF_RECORD_SAMPLE if is_of_guest(misc) && self.leaves_out_guests => Some(()),
             abi::PERF_RECORD_SAMPLE => self.sample(body, sink),
             abi::PERF_RECORD_MMAP2 => self.mapped(body, sink),
             abi::PERF_RECORD_COMM => self.named(body, misc, sink),
@@ -315,6 +318,12 @@ impl RecordReader {
     }
 }
 
+/// Whether the processor was in a guest.
+fn is_of_guest(misc: u16) -> bool {
+    let mode = u32::from(misc) & abi::PERF_RECORD_MISC_CPUMODE_MASK;
+    mode == abi::PERF_RECORD_MISC_GUEST_KERNEL || mode == abi::PERF_RECORD_MISC_GUEST_USER
+}
+
 /// Sets the innermost user frame from the registers, if the kernel's frames left no room for the user's.
 fn user_ip(slot: &mut Slot) {
     let ip = super::registers::ARCH.special_registers().ip;
@@ -386,6 +395,7 @@ mod tests {
             most_frames: 127,
             since_ns: 0,
             began_ns: 0,
+            leaves_out_guests: false,
         };
         let share = BufferShare::default();
         reader.record(abi::PERF_RECORD_SAMPLE, 0, &body, &share, &mut sink);
@@ -457,6 +467,7 @@ mod tests {
             with_stack: false,
             most_frames: 127,
             began_ns: 0,
+            leaves_out_guests: false,
         };
         let share = BufferShare::default();
         reader.record(abi::PERF_RECORD_MMAP2, 0, &body, &share, &mut sink);
@@ -497,6 +508,7 @@ mod tests {
                 most_frames: 127,
                 since_ns: 0,
                 began_ns: 0,
+                leaves_out_guests: false,
             };
             for kind in 0..24 {
                 reader.record(kind, 0, &body[..length], &BufferShare::default(), &mut sink);

@@ -99,9 +99,9 @@ pub fn open(process: Process, mut warnings: Vec<String>) -> Result<Source, Sourc
         let_go_ns: None,
     };
     Ok(Source {
-        hot: Hot::StopWorld(Box::new(source)),
         observer: Some(Box::new(Watcher::new(scope, refused))),
         namer: Some(Box::<Names>::default()),
+        ..Source::of(Hot::StopWorld(Box::new(source)))
     })
 }
 

@@ -67,6 +67,7 @@ impl Switches {
             most_frames: usize::from(settings.most_frames),
             since_ns: u64::MAX,
             began_ns: 0,
+            leaves_out_guests: false,
         };
         let waits = Waits::new(reader, settings.user_stack_bytes as usize);
         Ok(Switches { events, waits })

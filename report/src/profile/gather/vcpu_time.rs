@@ -3,6 +3,7 @@
 //! exit caused it, with the callers that its samples have; all other time is at the root. The tree of a vCPU adds up to
 //! its wall time.
 
+use super::monitor::{HandlerStacks, MonitorStacks};
 use super::{COUNTED_MAX, Gathering, Naming, OnProgress, Options, Passed, Sampled};
 use super::{gather_unit, names, naming};
 use crate::images::library::Library;
@@ -53,6 +54,7 @@ pub(super) fn gather(
     profile.account.unit = Unit::VcpuTime;
     let mut samples = AllSamples::new();
     let mut stacks = StackTree::default();
+    let mut monitor = MonitorStacks::default();
     if recordings.iter().any(|one| vcpu_times::has_any(one)) {
         let gathered = gather_samples(recordings, library, options, progress, &mut samples);
         profile.labels = gathered.labels;
@@ -60,6 +62,7 @@ pub(super) fn gather(
         profile.account.forced = gathered.account.forced;
         profile.account.undecoded = gathered.account.undecoded;
         stacks = gathered.tree;
+        monitor = MonitorStacks::gather(recordings, library, options, progress);
     }
     let names = names(recordings);
     let mut flags = Vec::new();
@@ -83,6 +86,7 @@ pub(super) fn gather(
             gathering,
             stacks: &stacks,
             samples: &samples,
+            monitor: &monitor,
             profile: &mut profile,
         };
         joining.join(&rows);
@@ -220,6 +224,7 @@ struct Joining<'j, 'a, 's> {
     /// The samples' stacks.
     stacks: &'j StackTree,
     samples: &'j AllSamples,
+    monitor: &'j MonitorStacks,
     /// Nodes of the new tree, by number in the samples' one.
     joined: Vec<Option<(NodeId, Passed)>>,
     profile: &'j mut Profile,
@@ -422,22 +427,26 @@ impl<'a> Joining<'_, 'a, '_> {
         leaves: &Leaves,
         rations: &mut [Ration; 2],
     ) {
-        let mut reasons: Vec<(Option<TextId>, Handled)> = exits
+        let (site, vcpu) = (exits[0].site, exits[0].vcpu);
+        let vcpu_of_recording = (self.gathering.number, vcpu);
+        let mut reasons: Vec<(Option<TextId>, Handled, HandlerStacks)> = exits
             .chunk_by(|a, b| a.reason == b.reason)
             .map(|alike| {
                 let mut sum = Handled::default();
                 alike.iter().for_each(|one| sum.add(one.handled()));
-                (Some(alike[0].reason), sum)
+                let causes = alike.iter().map(|one| one.exits.cause).collect();
+                let handlers = self.monitor.of(vcpu_of_recording, &causes);
+                (Some(alike[0].reason), sum, handlers)
             })
             .collect();
         if reasons.len() > REASONS_MAX {
-            reasons.sort_by_key(|(reason, handled)| (std::cmp::Reverse(handled.sum_ns()), *reason));
-            let others = reasons.drain(REASONS_MAX..).map(|(_, handled)| handled);
+            reasons
+                .sort_by_key(|(reason, handled, _)| (std::cmp::Reverse(handled.sum_ns()), *reason));
+            let others = reasons.drain(REASONS_MAX..);
             let mut sum = Handled::default();
-            others.for_each(|handled| sum.add(handled));
-            reasons.push((None, sum));
+            others.for_each(|(_, handled, _)| sum.add(handled));
+            reasons.push((None, sum, HandlerStacks::new()));
         }
-        let (site, vcpu) = (exits[0].site, exits[0].vcpu);
         let stacks: Stacks = match site {
             Site::Address(address) => {
                 let samples = self.samples_of(vcpu);
@@ -459,7 +468,7 @@ impl<'a> Joining<'_, 'a, '_> {
         let is_alone = matches!(site, Site::Alone(_));
         let all: u128 = heres.iter().map(|(_, count)| u128::from(*count)).sum();
         work::take(heres.len() as u64 * reasons.len() as u64);
-        for (reason, handled) in reasons {
+        for (reason, handled, handlers) in reasons {
             let [in_hypervisor, in_monitor] = &mut *rations;
             let hypervisor_ns = in_hypervisor.take(handled.hypervisor_ns);
             let monitor_ns = in_monitor.take(handled.monitor_ns);
@@ -481,7 +490,7 @@ impl<'a> Joining<'_, 'a, '_> {
             for (here, count) in &heres {
                 let here = self.step(*here, label);
                 for (place, ration) in &mut parts {
-                    self.put_place(here, *place, ration.take(*count));
+                    self.put_handlers(here, *place, ration.take(*count), &handlers);
                 }
             }
         }
@@ -531,13 +540,42 @@ impl<'a> Joining<'_, 'a, '_> {
 
     /// Adds time at a place below `here`.
     fn put_place(&mut self, here: (NodeId, Passed), place: Place, ns: u64) {
-        if ns == 0 {
-            return;
+        if ns > 0 {
+            let here = self.box_of(here, place);
+            self.put(here, ns);
         }
+    }
+
+    /// Adds time at a place below `here`, shared over the stacks that handled it there.
+    fn put_handlers(
+        &mut self,
+        here: (NodeId, Passed),
+        place: Place,
+        ns: u64,
+        handlers: &HandlerStacks,
+    ) {
+        let first = (place, ROOT);
+        let stacks = || handlers.range(first..=(place, NodeId::MAX));
+        let all: u128 = stacks().map(|(_, count)| u128::from(*count)).sum();
+        if ns == 0 || all == 0 {
+            return self.put_place(here, place, ns);
+        }
+        let here = self.box_of(here, place);
+        let mut ration = Ration::new(ns, all, true);
+        for ((_, node), count) in stacks() {
+            let ns = ration.take(*count);
+            let frames = self.monitor.frames(place, *node, &mut self.profile.labels);
+            let top = frames
+                .into_iter()
+                .fold(here, |here, label| self.step(here, label));
+            self.put(top, ns);
+        }
+    }
+
+    fn box_of(&mut self, here: (NodeId, Passed), place: Place) -> (NodeId, Passed) {
         let name = vcpu_times::box_name(place, self.kind());
         let label = naming::plain(&mut self.profile.labels, name);
-        let here = self.step(here, label);
-        self.put(here, ns);
+        self.step(here, label)
     }
 
     fn kind(&self) -> TargetKind {

@@ -162,6 +162,8 @@ impl Vm {
             match vcpu.run() {
                 Ok(VcpuExit::IoOut(0x3f8, bytes)) => std::io::stdout().write_all(bytes).unwrap(),
                 Ok(VcpuExit::IoOut(0xf4, bytes)) => std::process::exit(bytes[0].into()),
+                Ok(VcpuExit::IoOut(SLOW_PORT, _)) => slow_port(),
+                Ok(VcpuExit::MmioRead(SLOW_ADDRESS, bytes)) => slow_memory(bytes),
                 // The status of a serial line that is always ready.
                 Ok(VcpuExit::IoIn(0x3fd, bytes)) => bytes.fill(0x60),
                 Ok(VcpuExit::IoIn(_, bytes) | VcpuExit::MmioRead(_, bytes)) => bytes.fill(0xff),
@@ -171,6 +173,38 @@ impl Vm {
             }
         }
     }
+}
+
+/// What `exits=N` of tests/guests/exits.c writes to and reads: devices that take their time, each in a function.
+const SLOW_PORT: u16 = 0x80;
+const SLOW_ADDRESS: u64 = 0x2000_0000;
+
+#[inline(never)]
+fn slow_port() {
+    work(Duration::from_millis(4));
+}
+
+#[inline(never)]
+fn slow_memory(bytes: &mut [u8]) {
+    work(Duration::from_millis(2));
+    bytes.fill(0xff);
+}
+
+/// Takes so much of the thread's processor time.
+#[inline(never)]
+fn work(time: Duration) {
+    let since = processor_time();
+    while processor_time() - since < time {}
+}
+
+fn processor_time() -> Duration {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `now` is writable.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut now) };
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 /// Loads an ELF image. Returns its entry point for 32-bit code.

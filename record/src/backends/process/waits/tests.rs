@@ -32,6 +32,7 @@ impl World {
             most_frames: 127,
             since_ns: 0,
             began_ns: 0,
+            leaves_out_guests: false,
         };
         World {
             waits: Waits::new(reader, 0),
