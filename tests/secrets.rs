@@ -325,7 +325,7 @@ fn write_numbers<W: std::io::Write>(writer: &mut Writer<W>) -> std::io::Result<(
         spent,
         lengths: vec![(104, 1), (208, 1)],
     }])?;
-    writer.monitor(b"secret-monitor", 2_000)?;
+    writer.monitor(&of_monitor()?, 2_000)?;
     writer.handled(&[HandledExit {
         time_ns: 1_500,
         thread: 70,
@@ -338,6 +338,19 @@ fn write_numbers<W: std::io::Write>(writer: &mut Writer<W>) -> std::io::Result<(
             argument: Some(0x3f8),
         },
     }])
+}
+
+/// A recording of the guest's monitor.
+fn of_monitor() -> std::io::Result<Vec<u8>> {
+    let mut writer = Writer::create(Vec::new(), [8; 16], &Metadata::default(), 1_000)?;
+    writer.tasks(&[named(MAIN, "secret-monitor")])?;
+    let end = End {
+        time_ns: 2_000,
+        reason: EndReason::Stopped,
+        message: "secret-monitor-end".into(),
+        totals: Vec::new(),
+    };
+    writer.finish(&end)
 }
 
 /// Writes a block of an unknown type.

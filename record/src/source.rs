@@ -7,8 +7,8 @@
 //!
 //! The submodules are what backends share with the threads of a recording: samples on their way to the encoder
 //! (`slot`, `ring`), the schedule of several guests of one process (`schedule`), the request to stop and the counters
-//! (`control`), what exits the samples of a monitor belong to (`handled`), the user's request (`plan`), and the results of an examination (`doctor`). [`call_source`] is the
-//! interface of a guest whose calls are followed.
+//! (`control`), the exits that samples of a monitor belong to (`handled`), the user's request (`plan`), and the results
+//! of an examination (`doctor`). [`call_source`] is the interface of a guest whose calls are followed.
 
 pub mod slot;
 pub mod ring;

@@ -189,6 +189,10 @@ fn profile(recording: &Recording) -> Profile {
 
 fn view(name: &str, recording: Recording, filter: Filter) -> String {
     let profile = filtered(&recording, filter);
+    shown(name, recording, &profile)
+}
+
+fn shown(name: &str, recording: Recording, profile: &Profile) -> String {
     let recordings = [recording];
     let view = VIEWS.iter().find(|view| view.name == name).unwrap();
     let form = Form {
@@ -199,7 +203,7 @@ fn view(name: &str, recording: Recording, filter: Filter) -> String {
     let mut out = Vec::new();
     let content = Content {
         recordings: &recordings,
-        profile: &profile,
+        profile,
         places: None,
         library: None,
         value: FlagValue::None,
@@ -312,6 +316,44 @@ fn unknown_time_between_records_has_another_reason_than_at_the_ends() {
     let table = view("time", recorded(&lossy), Filter::default());
     let said = "100.0% of the wall time is unknown: lost: 70 records of exits";
     assert!(table.contains(said), "{table}");
+}
+
+#[test]
+fn the_page_of_a_recording_has_a_track_for_each_vcpu() {
+    let samples = sampled();
+    let samples: Vec<(u32, &[u64])> = samples
+        .iter()
+        .map(|(vcpu, stack)| (*vcpu, &stack[..]))
+        .collect();
+    let page = |times| {
+        let recording = recorded(&Guest {
+            samples: &samples,
+            times,
+            ..Guest::default()
+        });
+        let options = Options {
+            survey: true,
+            ..Options::default()
+        };
+        let profile = gather(&[&recording], &library(), &options, &|_, _| {}, None);
+        let page = shown("html", recording, &profile);
+        let wall = page.split_once("<section id=\"wall\">");
+        wall.map(|(_, wall)| wall.split_once("</section>").unwrap().0.to_owned())
+    };
+    let wall = page(two().times).unwrap();
+    assert_eq!(wall.matches("<svg class=\"wall\"").count(), 2, "{wall}");
+    // Of the first half of the second vCPU, all is guest code. Of the other half nothing is known.
+    let expected =
+        "<rect x=\"0\" y=\"0\" width=\"1\" height=\"100\" fill=\"rgb(242,128,112)\"/></svg>";
+    assert!(wall.contains(expected), "{wall}");
+    for row in [
+        "<td><bdi>vcpu 0</bdi></td><td class=\"number\">1.00 s</td><td class=\"number\">64.5%</td>",
+        "<td><bdi>all vCPUs</bdi></td><td class=\"number\">2.00 s</td><td class=\"number\">57.2%</td>",
+        "<th class=\"number\">handled in KVM</th>",
+    ] {
+        assert!(wall.contains(row), "{row}\n{wall}");
+    }
+    assert_eq!(page(Vec::new()), None);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::source::control::{Control, Counters, Ending};
 use crate::source::handled::HandledExits;
 use crate::source::plan::Plan;
 use crate::source::ring::ring;
-use crate::source::{HeldImage, Hot, Source, SourceError, Vcpus};
+use crate::source::{HeldImage, Hot, MonitorSource, Source, SourceError, Vcpus};
 use crate::sys::clock::monotonic_ns;
 use crate::writing::encoder::{Encoder, NAP, Tally};
 use crate::writing::monitor_part::{MonitorBytes, MonitorPart};
@@ -83,13 +83,14 @@ pub fn record<W: Write + Send>(
     plan: &Plan,
     counters: Arc<Counters>,
 ) -> Result<Summary, SourceError> {
-    record_into(source, output, plan, counters, None)
+    record_into(source, Box::new(output), plan, counters, None)
 }
 
-/// As [`record`]. `reports` is where the times of samples are reported, if the source is the monitor of a guest.
-pub(super) fn record_into<W: Write + Send>(
+/// As [`record`], once for all kinds of output: copies of this function would make the recorder larger. The times of
+/// samples go to `reports`, if the source is the monitor of a guest.
+pub(super) fn record_into(
     source: Source,
-    output: W,
+    output: Box<dyn Write + Send + '_>,
     plan: &Plan,
     counters: Arc<Counters>,
     reports: Option<HandledExits>,
@@ -168,7 +169,14 @@ pub(super) fn record_into<W: Write + Send>(
             let tally = catch_unwind(AssertUnwindSafe(run));
             tally.unwrap_or_else(|_| encoder.panicked(counters))
         })?;
-        let monitor = monitor.map(|(monitor, part)| MonitorSession::start(scope, monitor, part));
+        let monitor = monitor.map(|(monitor, part)| {
+            MonitorSession::start(scope, move |counters| {
+                let MonitorSource { source, plan } = monitor;
+                let output = Box::new(part.bytes);
+                let summary = record_into(*source, output, &plan, counters, Some(part.handled));
+                summary.ok().map(|summary| summary.samples)
+            })
+        });
         let monitor = monitor.transpose()?;
         let ending = match &mut hot {
             Hot::StopWorld(source) => match failure {
@@ -189,7 +197,7 @@ pub(super) fn record_into<W: Write + Send>(
         observer.mark(true);
         sink.report_losses();
         // Its last samples belong to exits that are known now.
-        let monitor_samples = monitor.and_then(MonitorSession::end).map(|it| it.samples);
+        let monitor_samples = monitor.and_then(MonitorSession::end);
         drop(sink);
         let tally = encoding
             .join()

@@ -43,3 +43,20 @@ pub struct MonitorPart {
     /// What its samples handled.
     pub handled: HandledExits,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bytes_that_may_wait_are_limited() {
+        let bytes = MonitorBytes::default();
+        let mut output = bytes.clone();
+        let piece = vec![7; WAITING_BYTES_MAX / 2];
+        assert!(output.write_all(&piece).is_ok());
+        assert!(output.write_all(&piece).is_ok());
+        assert!(output.write_all(&[7]).is_err());
+        assert_eq!(bytes.take().len(), WAITING_BYTES_MAX);
+        assert!(output.write_all(&piece).is_ok());
+    }
+}

@@ -4,6 +4,7 @@
 use crate::text::printable;
 use std::collections::HashMap;
 use uprof::WordMap;
+use uprof::cold::Place;
 
 /// Number of a label in a [`Labels`] table.
 pub type LabelId = u32;
@@ -38,6 +39,8 @@ pub struct Label {
     /// Whether it stands for a process, a thread or a stack without frames rather than for code. No filter
     /// matches it.
     pub made: bool,
+    /// Whose code it is in a profile of wall time, if not the guest's.
+    pub place: Option<Place>,
 }
 
 /// All labels of a report.
@@ -86,13 +89,14 @@ impl Labels {
         id
     }
 
-    /// The number of a label of another table.
-    pub(crate) fn take(&mut self, from: &Labels, id: LabelId) -> LabelId {
+    /// The number of a label of another table, as code of this place.
+    pub(crate) fn take(&mut self, from: &Labels, id: LabelId, place: Place) -> LabelId {
         let label = from.get(id);
         let label = Label {
             name: self.text_id(from.text(label.name)),
             module: self.text_id(from.text(label.module)),
             file: self.text_id(from.text(label.file)),
+            place: Some(place),
             ..label
         };
         self.id(label)

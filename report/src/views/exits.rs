@@ -50,7 +50,7 @@ fn write_view(content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
     let whole = Whole {
         wall_ns,
         seconds: elapsed_ns(profile) as f64 / 1e9,
-        hypervisor: hypervisor_of(content.recordings),
+        hypervisor: hypervisor_of(content.recordings.iter()),
         screen,
         rows_max: match content.form.rows {
             0 => usize::MAX,

@@ -11,6 +11,7 @@ mod lapses;
 pub(crate) mod payload;
 mod code;
 mod tally;
+mod wall;
 
 pub use tally::Tally;
 
@@ -161,6 +162,7 @@ pub fn write(page: &Page<'_>, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "<section id=\"views\" hidden=\"\"></section>")?;
         functions::write(profile, page.least_share, out)?;
     }
+    wall::write(page, out)?;
     let has_code = page
         .tally
         .code

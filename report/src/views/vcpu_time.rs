@@ -73,8 +73,8 @@ fn write_view(content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
 }
 
 /// The hypervisor of these recordings.
-pub(super) fn hypervisor_of(recordings: &[Recording]) -> &'static str {
-    let kinds = recordings.iter().map(|one| one.metadata().target.kind);
+pub(super) fn hypervisor_of<'a>(recordings: impl Iterator<Item = &'a Recording>) -> &'static str {
+    let kinds = recordings.map(|one| one.metadata().target.kind);
     let mut hypervisors: Vec<&str> = kinds.map(hypervisor).collect();
     hypervisors.dedup();
     match hypervisors.as_slice() {
@@ -83,16 +83,24 @@ pub(super) fn hypervisor_of(recordings: &[Recording]) -> &'static str {
     }
 }
 
-fn write_heading(recordings: &[Recording], out: &mut dyn Write) -> io::Result<()> {
+/// The headings of the places, in order, in a line each.
+pub(super) fn headings<'a>(recordings: impl Iterator<Item = &'a Recording>) -> Vec<String> {
     let by = hypervisor_of(recordings);
+    let lines = COLUMNS.map(|(texts, _)| texts.map(|text| heading(text, by)).join(" "));
+    lines.map(|text| text.trim().to_owned()).into()
+}
+
+fn heading(text: &str, hypervisor: &str) -> String {
+    let by = if text.ends_with(' ') { hypervisor } else { "" };
+    format!("{text}{by}")
+}
+
+fn write_heading(recordings: &[Recording], out: &mut dyn Write) -> io::Result<()> {
+    let by = hypervisor_of(recordings.iter());
     for (line, wall) in ["wall", "time"].into_iter().enumerate() {
         write!(out, "{wall:>9}")?;
         for (texts, width) in COLUMNS {
-            let mut text = texts[line].to_owned();
-            if text.ends_with(' ') {
-                text.push_str(by);
-            }
-            write!(out, " {text:>width$}")?;
+            write!(out, " {:>width$}", heading(texts[line], by))?;
         }
         writeln!(out, "{}", if line == 1 { "  vCPU" } else { "" })?;
     }

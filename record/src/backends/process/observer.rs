@@ -18,7 +18,8 @@ pub struct ProcessObserver {
     members: Members,
     /// Whether processes that join are watched.
     sees_all: bool,
-    census: Census,
+    /// `None` if processor time is not counted.
+    census: Option<Census>,
     counted_ns: Option<u64>,
 }
 
@@ -30,8 +31,17 @@ impl ProcessObserver {
             scope,
             members,
             sees_all,
-            census: Census::default(),
+            census: Some(Census::default()),
             counted_ns: None,
+        }
+    }
+
+    /// Does not count processor time: that of a monitor has its guests' in it, of which there are no samples.
+    #[must_use]
+    pub fn without_times(self) -> Self {
+        ProcessObserver {
+            census: None,
+            ..self
         }
     }
 
@@ -77,12 +87,12 @@ impl Observer for ProcessObserver {
 
     fn count(&mut self, last: bool) -> Option<Vec<ProcessTime>> {
         let pids = self.alive();
-        let times = self.census.read(&pids, last);
+        let times = self.census.as_mut().map(|census| census.read(&pids, last));
         for pid in pids {
             if stat::of(pid).is_none() {
                 self.members.ended(pid as u32);
             }
         }
-        Some(times)
+        times
     }
 }

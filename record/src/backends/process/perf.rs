@@ -146,8 +146,12 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
         switches,
         hung_up: false,
     };
+    let mut observer = ProcessObserver::new(scope, members, sees_all);
+    if plan.host {
+        observer = observer.without_times();
+    }
     Ok(Source {
-        observer: Some(Box::new(ProcessObserver::new(scope, members, sees_all))),
+        observer: Some(Box::new(observer)),
         namer: Some(Box::<Names>::default()),
         ..Source::of(Hot::Pushed(Box::new(source)))
     })

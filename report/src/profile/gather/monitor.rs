@@ -96,7 +96,7 @@ impl MonitorStacks {
         while at != ROOT {
             let label = self.tree.label(at);
             if place != Place::Hypervisor || self.labels.get(label).kernel {
-                frames.push(labels.take(&self.labels, label));
+                frames.push(labels.take(&self.labels, label, place));
             }
             at = self.tree.nodes()[at as usize].parent;
         }

@@ -145,6 +145,7 @@ impl<'a, 's> Naming<'a, 's> {
             inlined: named.inlined && self.by != By::Module,
             unknown: named.function.is_none(),
             made: false,
+            place: None,
         }
     }
 

@@ -55,7 +55,9 @@ impl Kind {
 
     /// The place of a label in a profile of wall time: that of guest code, unless its box has another.
     fn of_place(labels: &Labels, id: LabelId) -> Kind {
-        if labels.get(id).made {
+        if let Some(place) = labels.get(id).place {
+            Kind::Place(place)
+        } else if labels.get(id).made {
             place_of_box(labels.name(id)).map_or(Kind::Made, Kind::Place)
         } else {
             Kind::Place(Place::Guest)
@@ -81,6 +83,12 @@ impl Kind {
             Kind::Place(Place::Unknown) => ("unknown", [178, 184, 189]),
         }
     }
+}
+
+/// What a key calls a place of wall time, and its colour.
+pub(crate) fn key_of(place: Place) -> (&'static str, String) {
+    let (text, [r, g, b]) = Kind::Place(place).told();
+    (text, format!("rgb({r},{g},{b})"))
 }
 
 /// Colours by name, and the key of those that occur.

@@ -47,6 +47,8 @@ export class Page extends App {
     this.source = code && new CodeView(code, { change, picked: label => this.show(label) })
     this.side = new Side(picked)
     this.title = element('h3', { class: 'around' })
+    // Written with the page; there if the host's view of the vCPUs was recorded.
+    const wall = document.getElementById('wall')
     this.tabs = new Tabs(
       [
         ['flame', 'Flame graph', [this.flame.element]],
@@ -56,6 +58,7 @@ export class Page extends App {
         ...(code ? [['code', 'Source', [this.source.element]]] : []),
         ['chart', 'Flame chart', [this.chart.element]],
         ['heat', 'Heat map', [this.heat.element]],
+        ...(wall ? [['wall', 'Wall time', [wall]]] : []),
       ],
       { chosen: tab => this.change({ tab }), tools: this.toolbar.parts, side: this.side.element },
     )
@@ -110,6 +113,7 @@ export class Page extends App {
       code: () => this.drawCode(common),
       chart: () => this.chart.draw(),
       heat: () => this.heat.draw(),
+      wall: () => {},
     }
     views[tab]()
     this.drawSide(common)
