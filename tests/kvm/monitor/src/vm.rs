@@ -179,7 +179,7 @@ impl Vm {
 /// shares of it are known.
 const SLOW_PORT: u16 = 0x80;
 const SLOW_ADDRESS: u64 = 0x2000_0000;
-const UNIT: u32 = 100_000;
+const UNIT: u32 = 200_000;
 
 /// Three quarters of its time are in the one, a quarter in the other.
 #[inline(never)]
