@@ -964,3 +964,57 @@ fn the_stacks_that_handled_an_exit_are_above_it() {
         assert_eq!(profile(&recording).account.counted, without.account.counted);
     }
 }
+
+#[test]
+fn time_in_a_guest_is_above_the_call_that_runs_it() {
+    let mut metadata = Metadata::default();
+    metadata.target.kind = TargetKind::Process;
+    metadata.target.arch = Arch::X86_64;
+    let mut writer = Writer::create(Vec::new(), [9; 16], &metadata, START).unwrap();
+    let image = ImageIdentity {
+        path: "/made/monitor".into(),
+        build_id: Vec::new(),
+        arch: Arch::X86_64,
+        load_bias: 0,
+        origin: "test".into(),
+    };
+    let symbol = Symbol {
+        address: GUEST,
+        size_bytes: 0x100,
+        name: "run_vcpu",
+    };
+    writer.symbols(&image, [symbol], START).unwrap();
+    let mapped = ModuleEvent {
+        time_ns: START,
+        space: PROCESS,
+        what: ModuleChange::Mapped(Mapping {
+            start: GUEST,
+            length: 0x100,
+            file_offset: GUEST,
+            path: "/made/monitor".into(),
+            build_id: Vec::new(),
+            file: None,
+        }),
+    };
+    writer.modules(&[mapped]).unwrap();
+    let chain = [Frame::exact(GUEST + 0x10)];
+    let task = Task {
+        space: PROCESS,
+        vcpu: THREAD,
+    };
+    for guest_ip in [None, Some(0x10_20d5), Some(u64::MAX)] {
+        let mut sample = Sample::bare(START + MS, task, &chain);
+        sample.details.guest_ip = guest_ip;
+        writer.sample(&sample).unwrap();
+    }
+    let end = End {
+        time_ns: START + 2 * MS,
+        reason: EndReason::Stopped,
+        message: String::new(),
+        totals: Vec::new(),
+    };
+    let recording = open(writer.finish(&end).unwrap());
+    let options = Options::default();
+    let profile = gather(&[&recording], &library(), &options, &|_, _| {}, None);
+    assert_eq!(folded(&profile), "run_vcpu 1\nrun_vcpu;[guest] 2\n");
+}

@@ -184,4 +184,10 @@ columns! {
         /// The number of the machine's processor on which the vCPU or thread was, or was last; `None` if unknown.
         cpu: Changes, IfKnown Decimal
     },
+    /// The guest's instruction, of a thread that ran a guest.
+    GuestIp = 26 "guest-ip" Optional {
+        /// The instruction of the guest that the thread, a vCPU of a monitor, ran under KVM; `None` if it ran none. The
+        /// chain is the monitor's.
+        guest_ip: PlusOne, IfKnown Hexadecimal
+    },
 }

@@ -356,7 +356,13 @@ impl Gathering<'_, '_> {
             let joined = roots
                 .entry(root)
                 .or_insert_with(|| vec![None; stacks.nodes.len()]);
-            let (node, passed) = self.node(stacks, joined, root, row.node, profile);
+            let mut top = self.node(stacks, joined, root, row.node, profile);
+            if row.in_guest {
+                let label = naming::plain(&mut profile.labels, GUEST);
+                self.ask(&profile.labels);
+                top = self.step(top, label, profile);
+            }
+            let (node, passed) = top;
             if passed.ignore || filtered && !passed.focus {
                 profile.account.unfocused += row.weight.count;
                 continue;
@@ -495,6 +501,9 @@ impl Gathering<'_, '_> {
         }
     }
 }
+
+/// The box of time in which a thread ran a guest: `record --host` shows the guest's functions.
+const GUEST: &str = "[guest]";
 
 /// The largest count of a profile: 146 years of nanoseconds. No sum of parts of it overflows, for any recording.
 const COUNTED_MAX: u64 = 1 << 62;

@@ -98,7 +98,7 @@ impl RecordReader {
     ) {
         let done = match kind {
             abi::PERF_RECORD_SAMPLE if is_of_guest(misc) && self.leaves_out_guests => Some(()),
-            abi::PERF_RECORD_SAMPLE => self.sample(body, sink),
+            abi::PERF_RECORD_SAMPLE => self.sample(body, is_of_guest(misc), sink),
             abi::PERF_RECORD_MMAP2 => self.mapped(body, sink),
             abi::PERF_RECORD_COMM => self.named(body, misc, sink),
             abi::PERF_RECORD_FORK => self.forked(body, sink),
@@ -115,7 +115,7 @@ impl RecordReader {
         }
     }
 
-    fn sample(&mut self, body: &[u8], sink: &mut Sink) -> Option<()> {
+    fn sample(&mut self, body: &[u8], of_guest: bool, sink: &mut Sink) -> Option<()> {
         let (task, time_ns) = self.of_sample(body)?;
         if time_ns < self.since_ns || self.executing.child == Some(task.space) {
             return Some(());
@@ -124,6 +124,9 @@ impl RecordReader {
             return Some(());
         };
         let whole = self.read_sample(body, State::Running, &mut slot);
+        if of_guest {
+            be_of_guest(&mut slot);
+        }
         sink.put(slot);
         whole
     }
@@ -324,6 +327,14 @@ fn is_of_guest(misc: u16) -> bool {
     mode == abi::PERF_RECORD_MISC_GUEST_KERNEL || mode == abi::PERF_RECORD_MISC_GUEST_USER
 }
 
+/// Makes the address of a sample that was taken in a guest, which is all that the kernel reports of it, the guest's. Of
+/// the monitor's own stack, the registers know where it went to the kernel.
+fn be_of_guest(slot: &mut Slot) {
+    slot.details.guest_ip = slot.chain().first().map(|frame| frame.address);
+    slot.clear_chain();
+    user_ip(slot);
+}
+
 /// Sets the innermost user frame from the registers, if the kernel's frames left no room for the user's.
 fn user_ip(slot: &mut Slot) {
     let ip = super::registers::ARCH.special_registers().ip;
@@ -426,6 +437,45 @@ mod tests {
         user_chain(&[0x40, 0x50, 0x60], |slot| {
             assert_eq!(slot.stop, Stop::Unsaid)
         });
+    }
+
+    /// The kernel reports the guest's instruction, and no frames.
+    #[test]
+    fn a_sample_in_a_guest_has_the_stack_of_its_monitor() {
+        let guest_ip = 0x10_20d5;
+        let contexts = [abi::PERF_CONTEXT_KERNEL, abi::PERF_CONTEXT_USER];
+        let mut body = words(&[guest_ip, 0x0000_0007_0000_0005, 99, 3, 2]);
+        body.extend(words(&contexts));
+        body.extend(words(&[abi::PERF_SAMPLE_REGS_ABI_64 as u64]));
+        body.extend(words(&[0x7f00_0000_1234; WANTED.len()]));
+        for (mode, leaves_out_guests) in [
+            (abi::PERF_RECORD_MISC_GUEST_KERNEL, false),
+            (abi::PERF_RECORD_MISC_GUEST_USER, false),
+            (abi::PERF_RECORD_MISC_GUEST_USER, true),
+        ] {
+            let (mut sink, mut drain) = ring_of(2, 0);
+            let mut reader = RecordReader {
+                members: Members::new(true),
+                executing: Executing::default(),
+                repeats: Default::default(),
+                with_stack: false,
+                most_frames: 127,
+                since_ns: 0,
+                began_ns: 0,
+                leaves_out_guests,
+            };
+            let share = BufferShare::default();
+            reader.record(
+                abi::PERF_RECORD_SAMPLE,
+                mode as u16,
+                &body,
+                &share,
+                &mut sink,
+            );
+            let found = drain.sample(|slot| (slot.details.guest_ip, slot.chain().to_vec()));
+            let expected = (Some(guest_ip), vec![Frame::exact(0x7f00_0000_1234)]);
+            assert_eq!(found, (!leaves_out_guests).then_some(expected));
+        }
     }
 
     #[test]

@@ -310,6 +310,7 @@ pub(super) fn sample<'c>(
         late_ns,
         root,
         cpu,
+        guest_ip,
     } = old.details;
     Sample {
         time_ns: old.time_ns,
@@ -322,6 +323,7 @@ pub(super) fn sample<'c>(
             late_ns,
             root,
             cpu,
+            guest_ip,
         },
         registers: None,
         stack: None,

@@ -56,6 +56,8 @@ pub(super) struct LocalRow {
     pub lacks_caller: bool,
     /// Local number of the innermost frame.
     pub node: Option<u32>,
+    /// Whether the thread ran a guest there, whose code is not in the stack.
+    pub in_guest: bool,
 }
 
 /// Views that have a table of all the block's nodes. Of more, as where a program maps something between each two
@@ -211,6 +213,7 @@ impl BlockReader<'_, '_> {
         let lacks_caller = self.lacks_caller(row, unwound.as_ref());
         let stop = unwound.and_then(|it| it.stop).unwrap_or(row.stop);
         let late = is_late(row.details.late_ns);
+        let in_guest = row.details.guest_ip.is_some();
         let is_pooled = row.wait.is_some_and(|wait| wait.count > 1);
         let pooled = if is_pooled { weight.amount } else { 0 };
         let rows = &mut self.stacks.rows;
@@ -218,7 +221,7 @@ impl BlockReader<'_, '_> {
             let above = node.map_or(0, |node| u64::from(node) + 1);
             let tags = u64::from(row.state.number()) << 10 | u64::from(stop.number()) << 2;
             let flags = u64::from(late) << 1 | u64::from(lacks_caller);
-            let key = above << 16 | tags | flags;
+            let key = above << 17 | u64::from(in_guest) << 16 | tags | flags;
             let number = *merged.entry(key).or_insert(rows.len());
             if let Some(alike) = rows.get_mut(number) {
                 alike.weight.add(weight);
@@ -239,6 +242,7 @@ impl BlockReader<'_, '_> {
             shallow,
             lacks_caller,
             node,
+            in_guest,
         });
     }
 
