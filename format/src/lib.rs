@@ -71,9 +71,10 @@ mod damage;
 mod scanner;
 mod slice;
 mod stream;
+mod joined;
 mod recover;
 
-pub use block::{Block, Payload};
+pub use block::{Block, Change, Payload};
 pub use conventions::control_characters::is_control_character;
 pub use conventions::due::Due;
 pub use conventions::durations::Durations;
@@ -81,6 +82,7 @@ pub use conventions::{alias, due, log_commands, machine, placement, words};
 pub use damage::{Damage, DamageKind};
 pub use error::{BlockPlace, DecodeError, Fault, OpenError};
 pub use image::{ImageIdentity, ImagePart, Symbol};
+pub use joined::Joined;
 pub use layout::{BlockHeader, BlockType, Codec, Preamble};
 pub use recover::{Recovered, recover};
 pub use samples::{

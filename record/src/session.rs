@@ -4,9 +4,11 @@
 //! the threads of sampling and writing.
 //!
 //! `lockdown` drops privileges before the first sample, `sample_session` records samples, `call_session` records calls,
-//! and `bounds` is the start and the end of both.
+//! and `bounds` is the start and the end of both. By `save_socket`, another process asks for the window of a flight
+//! recorder.
 
 pub mod lockdown;
 mod bounds;
 pub mod sample_session;
 pub mod call_session;
+pub mod save_socket;

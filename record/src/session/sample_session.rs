@@ -7,18 +7,20 @@ use crate::session::bounds;
 use crate::source::control::{Control, Counters, Ending};
 use crate::source::plan::Plan;
 use crate::source::ring::ring;
-use crate::source::{HeldImage, Hot, Source, SourceError, Vcpus};
+use crate::source::{Facts, HeldImage, Hot, Source, SourceError, Vcpus};
 use crate::sys::clock::monotonic_ns;
 use crate::writing::encoder::{Encoder, NAP, Tally};
+use crate::writing::flight_recorder::Keep;
+use crate::writing::outlet::Outlet;
 use crate::writing::shared_observer::SharedObserver;
-use std::io::Write;
+use std::io::{self, Sink, Write};
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use uprof::cold::{LossReason, TargetKind};
+use uprof::cold::{ClockPair, LossReason, Metadata, TargetKind};
 use uprof::{Due, Durations};
 
 /// The outcome of a recording.
@@ -78,6 +80,33 @@ pub fn record<W: Write + Send>(
     plan: &Plan,
     counters: Arc<Counters>,
 ) -> Result<Summary, SourceError> {
+    record_into(source, plan, counters, |metadata, _, clock| {
+        Outlet::recording(output, metadata, clock)
+    })
+}
+
+/// Records `source` until something ends it, and keeps the last of it as `keep` says.
+///
+/// # Errors
+/// The window could not be begun, or a thread could not be started. Later failures end the recording and are in the
+/// [`Summary`]; those of the disk don't.
+pub fn record_window(
+    source: Source,
+    keep: Keep,
+    plan: &Plan,
+    counters: Arc<Counters>,
+) -> Result<Summary, SourceError> {
+    record_into(source, plan, counters, |metadata, facts, clock| {
+        Outlet::<Sink>::window(keep, metadata, facts, clock)
+    })
+}
+
+fn record_into<W: Write + Send>(
+    source: Source,
+    plan: &Plan,
+    counters: Arc<Counters>,
+    outlet: impl FnOnce(&Metadata, &Facts, ClockPair) -> io::Result<Outlet<W>>,
+) -> Result<Summary, SourceError> {
     let Source {
         mut hot,
         observer,
@@ -102,15 +131,9 @@ pub fn record<W: Write + Send>(
     let clock = bounds::clock_at(start_ns);
     let metadata = bounds::metadata(&facts, plan);
     let observer = Arc::new(SharedObserver::new(observer));
-    let mut encoder = Encoder::create(
-        output,
-        &metadata,
-        &facts,
-        namer,
-        clock,
-        Arc::clone(&observer),
-    )
-    .map_err(bounds::not_written)?;
+    let outlet = outlet(&metadata, &facts, clock).map_err(bounds::not_written)?;
+    let mut encoder = Encoder::create(outlet, &facts, namer, clock, Arc::clone(&observer))
+        .map_err(bounds::not_written)?;
     let mut later_kernels = None;
     if let Some(linux) = linux {
         let (found, later) = std::sync::mpsc::channel();

@@ -24,14 +24,11 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Writes all records, with `code` of the guest, as a block. If that fails, it keeps them; nothing is written after
-    /// a failure.
-    pub fn write<W: Write>(
-        &mut self,
-        writer: &mut Writer<W>,
-        code: &[Code],
-        now_ns: u64,
-    ) -> io::Result<()> {
+    /// Writes all records but tables and code.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn write_events<W: Write>(&self, writer: &mut Writer<W>) -> io::Result<()> {
         writer.tasks(&self.tasks)?;
         writer.modules(&self.modules)?;
         writer.losses(&self.losses)?;
@@ -39,12 +36,28 @@ impl Pending {
         writer.vcpu_times(&self.vcpu_times)?;
         writer.exits(&self.exits)?;
         writer.clocks(&self.clocks)?;
-        writer.spaces(&self.spaces)?;
+        writer.spaces(&self.spaces)
+    }
+
+    /// Writes tables of images, and `code` of the guest.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn write_tables<W: Write>(
+        &self,
+        writer: &mut Writer<W>,
+        code: &[Code],
+        now_ns: u64,
+    ) -> io::Result<()> {
         writer.code(code)?;
         for part in &self.parts {
             writer.image_part(part, now_ns)?;
         }
-        // Only cleared: their memory serves the next block.
+        Ok(())
+    }
+
+    /// Forgets all records, which are written. Their memory serves the next block.
+    pub fn clear(&mut self) {
         self.tasks.clear();
         self.modules.clear();
         self.spaces.clear();
@@ -54,6 +67,5 @@ impl Pending {
         self.exits.clear();
         self.clocks.clear();
         self.parts.clear();
-        writer.flush()
     }
 }

@@ -1,0 +1,495 @@
+//! The ring of files of a flight recorder (docs/record.md): whole recordings of some seconds each, of which the oldest
+//! are deleted, and beside them what is needed however old it is.
+//!
+//! Input: samples and records. Output: the files, and requests to join them ([`Capture`]). Runs in the encoder's thread
+//! and never ends a recording: after an error of the disk it goes on with the next file.
+
+use crate::source::Facts;
+use crate::sys::clock::realtime_ns;
+use crate::sys::signal;
+use crate::writing::capture::Capture;
+use crate::writing::pending::Pending;
+use crate::writing::save_requests::SaveRequests;
+use crate::writing::target_state::TargetState;
+use crate::writing::trigger::{MOST_SAVES, Sampled, Trigger, Triggers};
+use crate::writing::window_folder::{STATE, TABLES, WindowFolder};
+use std::collections::VecDeque;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufReader};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+use uprof::cold::{ClockPair, Code, End, EndReason, Loss, LossReason, Metadata};
+use uprof::{Item, Sample, StreamReader, Writer};
+
+/// The window has this many segments, unless they would be shorter than [`SHORTEST_NS`].
+const SEGMENTS: u64 = 8;
+const SHORTEST_NS: u64 = 500_000_000;
+/// Shortest time between two saves by hand.
+const LEAST_GAP_NS: u64 = 1_000_000_000;
+/// Most bytes of symbol tables of generated code, and of a guest's code, which are kept however old they are.
+const MOST_TABLES_BYTES: u64 = 64 << 20;
+
+/// What a flight recorder keeps, and when it saves.
+pub struct Keep {
+    /// Length of the window.
+    pub window: Duration,
+    /// How long to go on after a trigger.
+    pub after: Duration,
+    /// When to save.
+    pub triggers: Vec<Trigger>,
+    /// The folder of the window's files.
+    pub folder: WindowFolder,
+    /// Requests to save.
+    pub requests: Arc<SaveRequests>,
+    /// Where requests to join files go.
+    pub events: Sender<KeepEvent>,
+}
+
+/// What a flight recorder reports.
+#[derive(Debug)]
+pub enum KeepEvent {
+    /// The window is to be saved.
+    Save(Capture),
+    /// The recording is over; this is its last window.
+    Last(Capture),
+    /// The window can't be written, or is written again.
+    Trouble(String),
+}
+
+/// A file of the ring.
+struct Segment {
+    name: String,
+    began_ns: u64,
+    bytes: u64,
+}
+
+/// A save that is due.
+struct DueSave {
+    at_ns: u64,
+    reason: String,
+    reply: Option<UnixStream>,
+}
+
+/// The ring.
+pub struct FlightRecorder {
+    keep: Keep,
+    folder: PathBuf,
+    metadata: Metadata,
+    began_ns: u64,
+    /// The segment that is written; `None` after an error of the disk.
+    writer: Option<Writer<File>>,
+    tables: Option<Writer<File>>,
+    /// The last one is being written.
+    segments: VecDeque<Segment>,
+    state: TargetState,
+    triggers: Triggers,
+    due: Vec<DueSave>,
+    signals: u32,
+    saved_ns: Option<u64>,
+    number: u64,
+    written_samples: u64,
+    /// Samples that an error of the disk has lost since the last segment.
+    lost: u64,
+    is_failing: bool,
+    is_spent: bool,
+}
+
+impl FlightRecorder {
+    /// Begins the window.
+    ///
+    /// # Errors
+    /// The first files can't be written.
+    pub fn create(
+        keep: Keep,
+        metadata: &Metadata,
+        facts: &Facts,
+        clock: ClockPair,
+    ) -> io::Result<Self> {
+        let is_guest = metadata.target.kind.is_guest();
+        let millihertz = metadata.sampling.rate_millihertz.max(1);
+        let sampled = Sampled {
+            period_ns: 1_000_000_000_000 / millihertz,
+            on_cpu_only: facts.on_cpu_only || !is_guest,
+            is_guest,
+        };
+        let now_ns = clock.monotonic_ns;
+        let gap_ns = nanoseconds(keep.window);
+        let mut recorder = FlightRecorder {
+            folder: keep.folder.by_descriptor(),
+            triggers: Triggers::new(keep.triggers.clone(), sampled, now_ns, gap_ns),
+            metadata: metadata.clone(),
+            began_ns: now_ns,
+            writer: None,
+            tables: None,
+            segments: VecDeque::new(),
+            state: TargetState::new(is_guest),
+            due: Vec::new(),
+            signals: signal::saves_asked(),
+            saved_ns: None,
+            number: 0,
+            written_samples: 0,
+            lost: 0,
+            is_failing: false,
+            is_spent: false,
+            keep,
+        };
+        recorder.write_state()?;
+        let tables = recorder.new_file(TABLES, now_ns)?;
+        fs::rename(recorder.part(TABLES), recorder.folder.join(TABLES))?;
+        recorder.tables = Some(tables);
+        recorder.begin_segment(now_ns)?;
+        Ok(recorder)
+    }
+
+    /// Adds a sample.
+    pub fn sample(&mut self, sample: &Sample<'_>) {
+        self.triggers.see(sample);
+        match &mut self.writer {
+            Some(writer) => {
+                if let Err(error) = writer.sample(sample) {
+                    self.fail(&error);
+                }
+            }
+            None => self.lost += 1,
+        }
+    }
+
+    /// Writes records, begins and deletes segments, and asks for the saves that are due.
+    pub fn write(&mut self, pending: &mut Pending, code: &[Code], now_ns: u64) {
+        for loss in &pending.losses {
+            self.triggers.lost(loss.last_ns);
+        }
+        self.write_tables(pending, code, now_ns);
+        if self.writer.is_none()
+            && let Err(error) = self.begin_segment(now_ns)
+        {
+            self.fail(&error);
+        }
+        if let Some(writer) = &mut self.writer {
+            let result = pending.write_events(writer).and_then(|()| writer.flush());
+            match result {
+                Ok(()) => self.note_written(),
+                Err(error) => self.fail(&error),
+            }
+        }
+        pending.clear();
+        self.turn(now_ns);
+        self.ask_for_saves(now_ns);
+    }
+
+    /// The target ended a boot, which may begin again.
+    pub fn boot_ended(&mut self, time_ns: u64, how: &str) {
+        if let Some(reason) = self.triggers.crashed(how) {
+            self.add_due(time_ns, reason);
+        }
+    }
+
+    /// Writes the end, and hands over the last window.
+    pub fn finish(&mut self, end: &End) {
+        let is_crash = match end.reason {
+            EndReason::TargetCrashed => true,
+            EndReason::TargetEnded | EndReason::SourceFailed => {
+                self.metadata.target.kind.is_guest()
+            }
+            _ => false,
+        };
+        if is_crash && let Some(reason) = self.triggers.crashed(&end.message) {
+            self.add_due(end.time_ns, reason);
+        }
+        self.due.iter_mut().for_each(|due| due.at_ns = end.time_ns);
+        if let Some(writer) = self.writer.take() {
+            let _ = writer.finish(end);
+        }
+        self.measure();
+        self.saved_ns = None;
+        self.ask_for_saves(end.time_ns);
+        if let Ok(capture) = self.capture(end.clone(), "the last window".into()) {
+            let _ = self.keep.events.send(KeepEvent::Last(capture));
+        }
+    }
+
+    /// Bytes of the window's segments.
+    pub fn bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.bytes).sum()
+    }
+
+    /// Samples written since the start.
+    pub fn written_samples(&self) -> u64 {
+        self.written_samples + self.writer.as_ref().map_or(0, Writer::written_samples)
+    }
+
+    fn part(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{name}.part"))
+    }
+
+    /// Creates a file under a temporary name, with metadata and clocks.
+    fn new_file(&self, name: &str, now_ns: u64) -> io::Result<Writer<File>> {
+        let part = self.part(name);
+        // Left by an error. Unlinking does not follow a link.
+        let _ = fs::remove_file(&part);
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(0o600);
+        let file = file.open(&part)?;
+        let uuid = fastrand::u128(..).to_le_bytes();
+        let mut writer = Writer::create(file, uuid, &self.metadata, now_ns)?;
+        writer.clocks(&[ClockPair {
+            monotonic_ns: now_ns,
+            realtime_ns: realtime_ns(),
+            guest: None,
+        }])?;
+        Ok(writer)
+    }
+
+    fn begin_segment(&mut self, now_ns: u64) -> io::Result<()> {
+        self.number += 1;
+        let name = format!("{:08}.uprof", self.number);
+        let mut writer = self.new_file(&name, now_ns)?;
+        if self.lost > 0 {
+            writer.losses(&[Loss {
+                first_ns: now_ns,
+                last_ns: now_ns,
+                task: None,
+                reason: LossReason::RingFull,
+                count: self.lost,
+            }])?;
+        }
+        fs::rename(self.part(&name), self.folder.join(&name))?;
+        self.lost = 0;
+        if std::mem::replace(&mut self.is_failing, false) {
+            self.report("the window is written again".into());
+        }
+        self.segments.push_back(Segment {
+            name,
+            began_ns: now_ns,
+            bytes: writer.written_bytes(),
+        });
+        self.writer = Some(writer);
+        Ok(())
+    }
+
+    /// Gives up the segment that is written; its whole blocks stay.
+    fn fail(&mut self, error: &io::Error) {
+        if let Some(writer) = self.writer.take() {
+            self.written_samples += writer.written_samples();
+            if let Some(segment) = self.segments.back_mut() {
+                segment.bytes = writer.written_bytes();
+                let path = self.folder.join(&segment.name);
+                let file = OpenOptions::new().write(true).open(path);
+                let _ = file.and_then(|file| file.set_len(segment.bytes));
+            }
+        }
+        if !std::mem::replace(&mut self.is_failing, true) {
+            self.report(format!(
+                "the window can't be written: {error}; what was written before is kept, and what comes is lost until \
+                 there is room"
+            ));
+        }
+    }
+
+    fn report(&self, what: String) {
+        let _ = self.keep.events.send(KeepEvent::Trouble(what));
+    }
+
+    fn note_written(&mut self) {
+        if let (Some(segment), Some(writer)) = (self.segments.back_mut(), &self.writer) {
+            segment.bytes = writer.written_bytes();
+        }
+    }
+
+    /// Reads the length of the last segment, which is complete.
+    fn measure(&mut self) {
+        if let Some(segment) = self.segments.back_mut() {
+            let found = fs::metadata(self.folder.join(&segment.name));
+            segment.bytes = found.map_or(segment.bytes, |found| found.len());
+        }
+    }
+
+    fn write_tables(&mut self, pending: &Pending, code: &[Code], now_ns: u64) {
+        let Some(tables) = &mut self.tables else {
+            return;
+        };
+        if pending.parts.is_empty() && code.is_empty() {
+            return;
+        }
+        let result = pending.write_tables(tables, code, now_ns);
+        let result = result.and_then(|()| tables.flush());
+        let is_full = tables.written_bytes() > MOST_TABLES_BYTES;
+        if let Err(error) = result {
+            self.report(format!("tables of generated code are lost: {error}"));
+            self.tables = None;
+        } else if is_full {
+            self.report(
+                "code that is generated from now on has no names: its tables are full".into(),
+            );
+            self.tables = None;
+        }
+    }
+
+    /// Begins another segment, and deletes those that have left the window.
+    fn turn(&mut self, now_ns: u64) {
+        let window_ns = nanoseconds(self.keep.window).saturating_add(nanoseconds(self.keep.after));
+        let length_ns = (window_ns / SEGMENTS).max(SHORTEST_NS);
+        let began_ns = self.segments.back().map_or(0, |segment| segment.began_ns);
+        if self.writer.is_some() && now_ns.saturating_sub(began_ns) >= length_ns {
+            self.end_segment(now_ns);
+            if let Err(error) = self.begin_segment(now_ns) {
+                self.fail(&error);
+            }
+        }
+        let first_ns = now_ns.saturating_sub(window_ns);
+        let is_old = |second: &Segment| second.began_ns <= first_ns;
+        let mut gone = Vec::new();
+        while self.segments.get(1).is_some_and(is_old) {
+            gone.extend(self.segments.pop_front());
+        }
+        if gone.is_empty() {
+            return;
+        }
+        let mut has_changed = false;
+        for segment in &gone {
+            has_changed |= self.take_in(&segment.name);
+        }
+        // Written before the segments go, so that a killed recorder leaves it twice rather than not at all.
+        if has_changed && let Err(error) = self.write_state() {
+            self.report(format!(
+                "names of what began before the window are lost: {error}"
+            ));
+        }
+        for segment in &gone {
+            let _ = fs::remove_file(self.folder.join(&segment.name));
+        }
+    }
+
+    fn end_segment(&mut self, now_ns: u64) {
+        let Some(writer) = self.writer.take() else {
+            return;
+        };
+        self.written_samples += writer.written_samples();
+        let end = End {
+            time_ns: now_ns,
+            reason: EndReason::Stopped,
+            message: "the window goes on in the next file".into(),
+            totals: Vec::new(),
+        };
+        if let Err(error) = writer.finish(&end) {
+            self.fail(&error);
+        }
+        self.measure();
+    }
+
+    /// Takes in the records of a segment that leaves the window; returns whether there were any.
+    fn take_in(&mut self, name: &str) -> bool {
+        let Ok(file) = File::open(self.folder.join(name)) else {
+            return false;
+        };
+        let Ok(reader) = StreamReader::open(BufReader::new(file)) else {
+            return false;
+        };
+        let mut has_changed = false;
+        for item in reader {
+            if let Ok(Item::Block(block)) = item
+                && let Ok(Some(change)) = block.change()
+            {
+                self.state.apply(change);
+                has_changed = true;
+            }
+        }
+        has_changed
+    }
+
+    fn write_state(&mut self) -> io::Result<()> {
+        let now_ns = self.segments.front().map(|segment| segment.began_ns);
+        let now_ns = now_ns.unwrap_or(self.began_ns);
+        let mut writer = self.new_file(STATE, now_ns)?;
+        self.state.write(&mut writer)?;
+        writer.flush()?;
+        fs::rename(self.part(STATE), self.folder.join(STATE))
+    }
+
+    fn add_due(&mut self, at_ns: u64, reason: String) {
+        self.due.push(DueSave {
+            at_ns,
+            reason,
+            reply: None,
+        });
+    }
+
+    fn ask_for_saves(&mut self, now_ns: u64) {
+        for reason in self.triggers.reasons(now_ns) {
+            self.add_due(now_ns.saturating_add(nanoseconds(self.keep.after)), reason);
+        }
+        if self.triggers.is_spent() && !std::mem::replace(&mut self.is_spent, true) {
+            self.report(format!(
+                "the triggers have saved {MOST_SAVES} times: from now on only signals and `uniprof save` do"
+            ));
+        }
+        let signals = signal::saves_asked();
+        if std::mem::replace(&mut self.signals, signals) != signals {
+            self.add_due(now_ns, "SIGUSR1".into());
+        }
+        for (reason, reply) in self.keep.requests.take() {
+            self.due.push(DueSave {
+                at_ns: now_ns,
+                reason,
+                reply: Some(reply),
+            });
+        }
+        let may = |saved_ns| now_ns.saturating_sub(saved_ns) >= LEAST_GAP_NS;
+        if !self.due.iter().any(|due| due.at_ns <= now_ns) || !self.saved_ns.is_none_or(may) {
+            return;
+        }
+        let (due, later) = std::mem::take(&mut self.due)
+            .into_iter()
+            .partition(|due| due.at_ns <= now_ns);
+        self.due = later;
+        self.saved_ns = Some(now_ns);
+        self.save(due, now_ns);
+    }
+
+    fn save(&mut self, due: Vec<DueSave>, now_ns: u64) {
+        let mut reasons: Vec<String> = due.iter().map(|due| due.reason.clone()).collect();
+        reasons.dedup();
+        let reason = reasons.join("; ");
+        let end = End {
+            time_ns: now_ns,
+            reason: EndReason::Stopped,
+            message: format!("the window was saved: {reason}"),
+            totals: Vec::new(),
+        };
+        match self.capture(end, reason) {
+            Ok(mut capture) => {
+                capture.replies = due.into_iter().filter_map(|due| due.reply).collect();
+                let _ = self.keep.events.send(KeepEvent::Save(capture));
+            }
+            Err(error) => self.report(format!("the window can't be saved: {error}; it is kept")),
+        }
+    }
+
+    fn capture(&self, end: End, reason: String) -> io::Result<Capture> {
+        let open = |name: &str| File::open(self.folder.join(name));
+        let whole = |name| -> io::Result<(File, u64)> {
+            let file = open(name)?;
+            let bytes = file.metadata()?.len();
+            Ok((file, bytes))
+        };
+        let segments = self.segments.iter();
+        let segments = segments.map(|segment| Ok((open(&segment.name)?, segment.bytes)));
+        Ok(Capture {
+            reason,
+            metadata: self.metadata.clone(),
+            first_ns: self.segments.front().map_or(0, |it| it.began_ns),
+            end,
+            before: vec![whole(STATE)?, whole(TABLES)?],
+            segments: segments.collect::<io::Result<_>>()?,
+            replies: Vec::new(),
+        })
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
