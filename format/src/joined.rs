@@ -3,6 +3,7 @@
 //! Input: readers of whole recordings, the oldest first. Output: their blocks and damages in file order, with the
 //! metadata of the first and the end of the last. Never decodes a payload.
 
+use crate::damage::DamageKind;
 use crate::layout::BlockType;
 use crate::scanner::Item;
 use crate::stream::StreamReader;
@@ -47,7 +48,12 @@ impl<R: Read> Joined<R> {
         if is(item, BlockType::Metadata) {
             return !std::mem::replace(&mut self.has_metadata, true);
         }
-        self.readers.len() == 1 || !is(item, BlockType::End)
+        // Only the last file says how the recording ended, or does not say so.
+        let is_end = match item {
+            Item::Block(_) => is(item, BlockType::End),
+            Item::Damage(damage) => damage.kind == DamageKind::Unfinished,
+        };
+        self.readers.len() == 1 || !is_end
     }
 }
 

@@ -9,6 +9,7 @@ mod pending;
 mod placement;
 mod target_state;
 pub mod trigger;
+mod function_finder;
 pub mod window_folder;
 pub mod capture;
 pub mod save_requests;

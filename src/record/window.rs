@@ -119,10 +119,12 @@ impl Window {
                 summary.bytes = saved.bytes;
                 let _ = window_folder::clear(&self.folder);
                 let (samples, length) = (saved.samples, duration(saved.length_ns));
-                terminal::inform(format_args!(
-                    "The last {length} with {samples} samples are in {}.",
-                    self.path.display()
-                ));
+                if saved.bytes > 0 {
+                    terminal::inform(format_args!(
+                        "The last {length} with {samples} samples are in {}.",
+                        self.path.display()
+                    ));
+                }
                 Ok(summary)
             }
             Ok(Some(Err(error))) => Err(SourceError(format!(

@@ -178,6 +178,9 @@ impl<W: Write> Encoder<W> {
     /// Sets the guest's Linux kernel, and the channel that delivers those of its later boots.
     pub fn set_linux(&mut self, linux: Linux, later: Receiver<Linux>) {
         self.pending.modules.push(linux.module_event(self.start_ns));
+        if let Some(outlet) = &mut self.outlet {
+            outlet.add_kernel(&linux);
+        }
         self.kernels = vec![linux];
         self.later_kernels = Some(later);
     }
@@ -211,6 +214,9 @@ impl<W: Write> Encoder<W> {
         }
         if self.kernels.last().is_some_and(|last| linux.join(last)) {
             self.pending.modules.push(linux.module_event(began_ns));
+            if let Some(outlet) = &mut self.outlet {
+                outlet.add_kernel(&linux);
+            }
             self.kernels.push(linux);
         }
     }

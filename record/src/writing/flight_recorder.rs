@@ -4,10 +4,12 @@
 //! Input: samples and records. Output: the files, and requests to join them ([`Capture`]). Runs in the encoder's thread
 //! and never ends a recording: after an error of the disk it goes on with the next file.
 
+use crate::guest::linux::Linux;
 use crate::source::Facts;
 use crate::sys::clock::realtime_ns;
 use crate::sys::signal;
 use crate::writing::capture::Capture;
+use crate::writing::function_finder::FunctionFinder;
 use crate::writing::pending::Pending;
 use crate::writing::save_requests::SaveRequests;
 use crate::writing::target_state::TargetState;
@@ -28,6 +30,8 @@ use uprof::{Item, Sample, StreamReader, Writer};
 /// The window has this many segments, unless they would be shorter than [`SHORTEST_NS`].
 const SEGMENTS: u64 = 8;
 const SHORTEST_NS: u64 = 500_000_000;
+/// A function that is not found after so long is reported.
+const FIND_NS: u64 = 2_000_000_000;
 /// Shortest time between two saves by hand.
 const LEAST_GAP_NS: u64 = 1_000_000_000;
 /// Most bytes of symbol tables of generated code, and of a guest's code, which are kept however old they are.
@@ -87,6 +91,8 @@ pub struct FlightRecorder {
     segments: VecDeque<Segment>,
     state: TargetState,
     triggers: Triggers,
+    /// Present if a share of a function is watched.
+    finder: Option<FunctionFinder>,
     due: Vec<DueSave>,
     signals: u32,
     saved_ns: Option<u64>,
@@ -127,6 +133,7 @@ impl FlightRecorder {
             tables: None,
             segments: VecDeque::new(),
             state: TargetState::new(is_guest),
+            finder: None,
             due: Vec::new(),
             signals: signal::saves_asked(),
             saved_ns: None,
@@ -137,6 +144,10 @@ impl FlightRecorder {
             is_spent: false,
             keep,
         };
+        let names = recorder.triggers.functions();
+        if names.iter().any(|name| !name.is_empty()) {
+            recorder.finder = Some(FunctionFinder::start(names, is_guest)?);
+        }
         recorder.write_state()?;
         let tables = recorder.new_file(TABLES, now_ns)?;
         fs::rename(recorder.part(TABLES), recorder.folder.join(TABLES))?;
@@ -163,6 +174,7 @@ impl FlightRecorder {
         for loss in &pending.losses {
             self.triggers.lost(loss.last_ns);
         }
+        self.find_functions(pending, now_ns);
         self.write_tables(pending, code, now_ns);
         if self.writer.is_none()
             && let Err(error) = self.begin_segment(now_ns)
@@ -179,6 +191,45 @@ impl FlightRecorder {
         pending.clear();
         self.turn(now_ns);
         self.ask_for_saves(now_ns);
+    }
+
+    /// Finds the watched functions in a kernel of the guest.
+    pub fn add_kernel(&mut self, kernel: &Linux) {
+        if let Some(finder) = &mut self.finder {
+            for (number, addresses) in kernel.code_of(finder.names()) {
+                finder.note(number);
+                self.triggers.add_function(kernel.boot(), number, addresses);
+            }
+        }
+    }
+
+    fn find_functions(&mut self, pending: &Pending, now_ns: u64) {
+        let Some(finder) = &mut self.finder else {
+            return;
+        };
+        for event in &pending.modules {
+            finder.ask(event);
+        }
+        for found in finder.found() {
+            self.triggers
+                .add_function(found.space, found.number, found.addresses);
+        }
+        let missing = if now_ns.saturating_sub(self.began_ns) < FIND_NS {
+            Vec::new()
+        } else {
+            finder.missing()
+        };
+        for name in missing {
+            let advice = if self.metadata.target.kind.is_guest() {
+                "for a guest, --elf FILE gives them"
+            } else {
+                "a program that is stripped has none"
+            };
+            self.report(format!(
+                "no function `{name}` is in the symbol tables of the target so far ({advice}): share({name}) can't \
+                 save until there is one"
+            ));
+        }
     }
 
     /// The target ended a boot, which may begin again.
@@ -369,13 +420,7 @@ impl FlightRecorder {
             return;
         };
         self.written_samples += writer.written_samples();
-        let end = End {
-            time_ns: now_ns,
-            reason: EndReason::Stopped,
-            message: "the window goes on in the next file".into(),
-            totals: Vec::new(),
-        };
-        if let Err(error) = writer.finish(&end) {
+        if let Err(error) = writer.finish(&end_of_file(now_ns)) {
             self.fail(&error);
         }
         self.measure();
@@ -406,7 +451,7 @@ impl FlightRecorder {
         let now_ns = now_ns.unwrap_or(self.began_ns);
         let mut writer = self.new_file(STATE, now_ns)?;
         self.state.write(&mut writer)?;
-        writer.flush()?;
+        writer.finish(&end_of_file(now_ns))?;
         fs::rename(self.part(STATE), self.folder.join(STATE))
     }
 
@@ -487,6 +532,16 @@ impl FlightRecorder {
             segments: segments.collect::<io::Result<_>>()?,
             replies: Vec::new(),
         })
+    }
+}
+
+/// The end of a file that is only a part of the window.
+fn end_of_file(time_ns: u64) -> End {
+    End {
+        time_ns,
+        reason: EndReason::Stopped,
+        message: "the window goes on in the next file".into(),
+        totals: Vec::new(),
     }
 }
 

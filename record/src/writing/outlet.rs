@@ -1,5 +1,6 @@
 //! Where the encoder writes: one recording, or the files of a flight recorder's window.
 
+use crate::guest::linux::Linux;
 use crate::source::Facts;
 use crate::writing::flight_recorder::{FlightRecorder, Keep};
 use crate::writing::pending::Pending;
@@ -71,6 +72,13 @@ impl<W: Write> Outlet<W> {
                 window.write(pending, code, now_ns);
                 Ok(())
             }
+        }
+    }
+
+    /// A kernel of the guest became known.
+    pub fn add_kernel(&mut self, kernel: &Linux) {
+        if let Outlet::Window(window) = self {
+            window.add_kernel(kernel);
         }
     }
 
