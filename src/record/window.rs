@@ -16,8 +16,9 @@ use std::time::Duration;
 use uniprof_record::capture::{Capture, Saved};
 use uniprof_record::flight_recorder::{Keep, KeepEvent};
 use uniprof_record::save_requests::SaveRequests;
+use uniprof_record::save_socket::{self, SaveSocket};
 use uniprof_record::window_folder::{self, WindowFolder};
-use uniprof_record::{Counters, Plan, Source, SourceError, Summary, save_socket, signal};
+use uniprof_record::{Counters, Plan, Source, SourceError, Summary, signal};
 use uprof::words::duration;
 
 /// Shortest and longest window.
@@ -63,6 +64,7 @@ pub struct Window {
     path: PathBuf,
     folder: PathBuf,
     saver: JoinHandle<Option<anyhow::Result<Saved>>>,
+    socket: Option<SaveSocket>,
 }
 
 impl Window {
@@ -71,7 +73,8 @@ impl Window {
         signal::listen_to_saves();
         let requests = Arc::<SaveRequests>::default();
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-        if let Err(error) = save_socket::listen(&stem, Arc::clone(&requests)) {
+        let socket = save_socket::listen(&stem, Arc::clone(&requests));
+        if let Err(error) = &socket {
             terminal::say(format_args!(
                 "uniprof: `uniprof save` can't reach this recorder, SIGUSR1 can: {error}"
             ));
@@ -101,6 +104,7 @@ impl Window {
                 events,
             },
             saver,
+            socket: socket.ok(),
         })
     }
 
@@ -112,6 +116,7 @@ impl Window {
         counters: Arc<Counters>,
     ) -> Result<Summary, SourceError> {
         let result = uniprof_record::record_window(source, self.keep, plan, counters);
+        drop(self.socket);
         let last = self.saver.join();
         let mut summary = result?;
         match last {

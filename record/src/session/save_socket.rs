@@ -2,8 +2,9 @@
 //! behind. Each end believes only the other's credentials (unix(7), `SO_PEERCRED`), as anyone may bind any name.
 
 use crate::writing::save_requests::SaveRequests;
-use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::sys::socket::{Shutdown, getsockopt, shutdown, sockopt::PeerCredentials};
 use std::io::{self, Read};
+use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::Arc;
@@ -101,32 +102,41 @@ pub fn running() -> io::Result<Vec<RunningRecorder>> {
     Ok(all)
 }
 
-/// Listens for `uniprof save` in a thread, until the program ends.
+/// A socket at which `uniprof save` is heard. Dropping it closes it.
+#[derive(Debug)]
+pub struct SaveSocket(UnixListener);
+
+impl Drop for SaveSocket {
+    fn drop(&mut self) {
+        // The thread that waits at it gets an error.
+        let _ = shutdown(self.0.as_raw_fd(), Shutdown::Both);
+    }
+}
+
+/// Listens for `uniprof save` in a thread.
 ///
 /// # Errors
 /// The socket can't be bound, or the thread can't be started.
-pub fn listen(stem: &str, requests: Arc<SaveRequests>) -> io::Result<()> {
+pub fn listen(stem: &str, requests: Arc<SaveRequests>) -> io::Result<SaveSocket> {
     let own = RunningRecorder {
         pid: std::process::id() as i32,
         name: name_at_socket(stem),
     };
     let listener = UnixListener::bind_addr(&own.address()?)?;
+    let socket = SaveSocket(listener.try_clone()?);
     let thread = std::thread::Builder::new().name("uniprof-saves".into());
     thread.spawn(move || {
         for stream in listener.incoming() {
-            let Ok(stream) = stream else {
+            match stream {
+                Ok(stream) => take(&stream, &requests),
+                // The socket is closed.
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return,
                 // Out of descriptors, for example.
-                std::thread::sleep(Duration::from_secs(1));
-                continue;
-            };
-            if Arc::strong_count(&requests) == 1 {
-                // The recording is over.
-                return;
+                Err(_) => std::thread::sleep(Duration::from_secs(1)),
             }
-            take(&stream, &requests);
         }
     })?;
-    Ok(())
+    Ok(socket)
 }
 
 fn take(stream: &UnixStream, requests: &SaveRequests) {
@@ -179,7 +189,7 @@ mod tests {
     fn a_request_reaches_the_recorder_and_its_answer_comes_back() {
         let requests = Arc::new(SaveRequests::default());
         let name = format!("test-{}", fastrand::u64(..));
-        listen(&name, Arc::clone(&requests)).unwrap();
+        let socket = listen(&name, Arc::clone(&requests)).unwrap();
         let found = running().unwrap();
         let own = found.into_iter().find(|one| one.name == name).unwrap();
         assert!(requests.take().is_empty(), "looking around is no request");
@@ -193,5 +203,13 @@ mod tests {
         });
         assert_eq!(own.save().unwrap(), "saved");
         answering.join().unwrap();
+        drop(socket);
+        let began = std::time::Instant::now();
+        while running().unwrap().contains(&own) {
+            assert!(
+                began.elapsed() < Duration::from_secs(60),
+                "it is still heard"
+            );
+        }
     }
 }
