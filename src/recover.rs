@@ -1,5 +1,5 @@
-//! `uniprof recover`: copies the sound parts of a damaged recording, or of the window that a killed flight recorder left,
-//! into a new one.
+//! `uniprof recover`: copies the sound parts of a damaged recording, or of the window that a killed flight recorder
+//! left, into a new one.
 
 use crate::candidates::recordings;
 use crate::outcome::Outcome;

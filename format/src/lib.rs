@@ -71,7 +71,6 @@ mod damage;
 mod scanner;
 mod slice;
 mod stream;
-mod joined;
 mod recover;
 
 pub use block::{Block, Change, Payload};
@@ -82,9 +81,8 @@ pub use conventions::{alias, due, log_commands, machine, placement, words};
 pub use damage::{Damage, DamageKind};
 pub use error::{BlockPlace, DecodeError, Fault, OpenError};
 pub use image::{ImageIdentity, ImagePart, Symbol};
-pub use joined::Joined;
 pub use layout::{BlockHeader, BlockType, Codec, Preamble};
-pub use recover::{Recovered, recover};
+pub use recover::{Joined, Recovered, recover};
 pub use samples::{
     Arch, Coding, Column, Detail, Details, Form, Found, Frame, FrameKind, Node, RawStack,
     Registers, Row, Rows, Sample, SampleBlock, Shown, State, Stop, Task, Wait,

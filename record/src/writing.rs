@@ -2,7 +2,8 @@
 //!
 //! Input: slots and notes from the ring, and reports of the guest's observers. Output: the bytes of a recording.
 //! `encoder` is the thread, `pending` holds records until the next block, and `placement` finds the images of a guest
-//! in its code. `flight_recorder` is an output of which only the last minute is kept. Nothing here reaches the guest itself.
+//! in its code. `flight_recorder` is an output of which only the last minute is kept. Nothing here reaches the guest
+//! itself.
 
 pub mod shared_observer;
 mod pending;

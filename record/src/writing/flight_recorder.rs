@@ -740,10 +740,10 @@ mod tests {
             let (mut recorder, events) = recorder(&folder.path().join(file), 1, triggers);
             let mut now_ns = START_NS;
             let (mut saves, mut troubles) = (0, 0);
-            for number in 0..6000 {
+            for number in 0..2800 {
                 for at in 1..=8 {
-                    // On for 8 s, off for 8 s.
-                    if !is_on_and_off || number % 40 < 20 {
+                    // On for 5 s, off for 5 s.
+                    if !is_on_and_off || number % 26 < 13 {
                         recorder.sample(&sample(&mut chain, now_ns + at * 10_000_000));
                     }
                 }
@@ -761,6 +761,60 @@ mod tests {
         };
         assert_eq!(saves(always.clone(), "always.uprof", false), (1, 0));
         assert_eq!(saves(always, "often.uprof", true), (MOST_SAVES, 1));
+    }
+
+    #[test]
+    fn saves_by_hand_are_a_second_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut recorder, events) = recorder(&folder.path().join("run.uprof"), 1, Vec::new());
+        let mut saved_ns = Vec::new();
+        for number in 1..=20 {
+            let (near, _far) = UnixStream::pair().unwrap();
+            recorder.keep.requests.ask("test".into(), near);
+            let now_ns = START_NS + number * WRITE_NS;
+            recorder.write(&mut Pending::default(), &[], now_ns);
+            let saves = events.try_iter();
+            saved_ns.extend(saves.map(|event| match event {
+                KeepEvent::Save(capture) => (now_ns, capture.replies.len()),
+                other => panic!("{other:?}"),
+            }));
+        }
+        let gaps = saved_ns.windows(2).map(|pair| pair[1].0 - pair[0].0);
+        assert!(
+            gaps.clone().all(|gap_ns| gap_ns >= LEAST_GAP_NS),
+            "{saved_ns:?}"
+        );
+        assert!(gaps.count() >= 5);
+        assert!(
+            saved_ns[1].1 > 1,
+            "those that waited share one: {saved_ns:?}"
+        );
+    }
+
+    #[test]
+    fn tables_are_full_at_a_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut recorder, events) = recorder(&folder.path().join("run.uprof"), 1, Vec::new());
+        let mut dice = fastrand::Rng::with_seed(36);
+        let code: Vec<Code> = (0..3000)
+            .map(|number| Code {
+                time_ns: START_NS,
+                space: 0,
+                address: number * 256,
+                bytes: std::iter::repeat_with(|| dice.u8(..)).take(256).collect(),
+            })
+            .collect();
+        let mut troubles = 0;
+        for number in 0..110 {
+            recorder.write(&mut Pending::default(), &code, START_NS + number);
+            troubles += events.try_iter().count();
+        }
+        assert_eq!(troubles, 1);
+        let size = fs::metadata(recorder.folder.join(TABLES)).unwrap().len();
+        assert!(
+            (MOST_TABLES_BYTES..MOST_TABLES_BYTES + (1 << 20)).contains(&size),
+            "{size}"
+        );
     }
 
     #[test]

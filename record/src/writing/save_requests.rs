@@ -32,3 +32,19 @@ impl SaveRequests {
         std::mem::take(&mut *self.asked.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_wait_up_to_a_number() {
+        let requests = SaveRequests::default();
+        for _ in 0..=MOST_WAITING {
+            let (near, _) = UnixStream::pair().unwrap();
+            requests.ask("test".into(), near);
+        }
+        assert_eq!(requests.take().len(), MOST_WAITING);
+        assert!(requests.take().is_empty());
+    }
+}
