@@ -5,6 +5,8 @@
     benches/soak.py simulated [HOURS] [LIMIT]
                                             64 vCPUs at 10 kHz, 4 simulated hours by default; ends
                                             after LIMIT minutes on the wall, if that comes first
+    benches/soak.py keep [HOURS]            the same guest at 99 Hz, of which the last minute is
+                                            kept, 8 simulated hours by default
 
 guest: the test unikernel under QEMU (emulated), read through shared memory by a release build. The
 file is then read deadline by deadline (record/examples/soak): there is one in each period, so that
@@ -247,6 +249,25 @@ def simulated(hours, limit):
     return judgement.good
 
 
+def keep(hours):
+    """Keeps the last minute of a simulated guest; compares its size and memory early and late."""
+    ended = subprocess.run([build()[1], "keep", str(hours)], capture_output=True, text=True)
+    (OUT / "keep.txt").write_text(ended.stdout + ended.stderr)
+    rows = [fields(line) for line in ended.stdout.splitlines() if line.startswith("hours=")]
+    rows = [row for row in rows if float(row["hours"]) > hours / 20]
+    half = len(rows) // 2
+    print(ended.stdout.splitlines()[-1], ended.stderr.strip())
+    judgement = Judgement("flight recorder")
+    judgement.line(ended.returncode == 0, f"{hours} simulated hours, looked at {len(rows)} times")
+    judgement.figure("time simulated", round(float(rows[-1]["hours"]), 2), "h", f"ours >= {hours * .9}")
+    for what, unit, slack in (("memory", "KiB", MOST_GROWTH_KIB), ("bytes", "bytes", 0.02), ("files", "", 0)):
+        early, late = (max(int(row[what]) for row in part) for part in (rows[:half], rows[half:]))
+        most = slack if slack >= 1 or not slack else int(early * slack)
+        judgement.figure(f"{what} grow by", late - early, unit, f"ours <= {most}")
+        judgement.line(late - early <= most, f"{what}: {early} in the first half, {late} in the second")
+    return judgement.good
+
+
 def main(words):
     """Runs what was asked for."""
     kind, *numbers = words or [""]
@@ -255,6 +276,8 @@ def main(words):
         return guest(int((numbers + [30])[0]))
     if kind == "simulated":
         return simulated((numbers + [4])[0], (numbers + [0, 0])[1])
+    if kind == "keep":
+        return keep((numbers + [8])[0])
     print(__doc__.split("\n\n")[1])
     sys.exit(2)
 

@@ -41,6 +41,8 @@ mod bundle;
 #[cfg(feature = "record")]
 mod record;
 #[cfg(feature = "record")]
+mod save;
+#[cfg(feature = "record")]
 mod doctor;
 #[cfg(feature = "report")]
 mod report;
@@ -91,6 +93,8 @@ enum Command {
     /// Sample a guest or process into a recording
     #[cfg(feature = "record")]
     Record(record::Args),
+    #[cfg(feature = "record")]
+    Save(save::Args),
     /// Record a bundled workload for 3 s and draw it
     #[cfg(feature = "record")]
     Demo(demo::Args),
@@ -130,9 +134,11 @@ impl Command {
     fn reads(&self) -> bool {
         match self {
             #[cfg(feature = "record")]
-            Command::Record(_) | Command::Demo(_) | Command::Doctor(_) | Command::Workload(_) => {
-                false
-            }
+            Command::Record(_)
+            | Command::Save(_)
+            | Command::Demo(_)
+            | Command::Doctor(_)
+            | Command::Workload(_) => false,
             _ => true,
         }
     }
@@ -155,6 +161,8 @@ fn main() -> ExitCode {
     let result = match cli.command {
         #[cfg(feature = "record")]
         Command::Record(args) => args.resolved().and_then(start),
+        #[cfg(feature = "record")]
+        Command::Save(args) => save::run(&args),
         #[cfg(feature = "record")]
         Command::Demo(args) => demo::run(args),
         #[cfg(feature = "report")]
@@ -219,7 +227,7 @@ fn refuse(error: &clap::Error) -> ! {
 }
 
 /// Subcommands of each half of the program.
-const RECORD: [&str; 3] = ["record", "demo", "doctor"];
+const RECORD: [&str; 4] = ["record", "save", "demo", "doctor"];
 const REPORT: [&str; 11] = [
     "report",
     "diff",

@@ -4,6 +4,9 @@ mod destination;
 mod warnings;
 mod summary;
 mod start;
+mod status_line;
+mod save_when;
+mod window;
 pub mod call_recording;
 mod domain_file;
 pub mod domains;
@@ -12,12 +15,13 @@ use crate::elf::Elf;
 #[cfg(feature = "report")]
 use crate::memory;
 use crate::outcome::Outcome;
-use crate::quantity::{self, parse_duration, parse_rate, parse_share, parse_stack_bytes};
+use crate::quantity::{parse_duration, parse_rate, parse_share, parse_stack_bytes};
 use crate::record::destination::OutputPath;
+use crate::record::status_line::StatusLine;
+use crate::record::window::Window;
 use crate::target::ExitStatus;
 use crate::target::resolvers;
 use crate::{target, terminal};
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 #[cfg(feature = "report")]
@@ -26,6 +30,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use uniprof_record::plan::{LEAF_STACK_BYTES, USUAL_STOPS_HZ};
 use uniprof_record::signal;
+use uniprof_record::trigger::Trigger;
 use uniprof_record::{Counters, Plan, Summary};
 
 /// The default file of a recording.
@@ -52,6 +57,8 @@ Examples:
   uniprof record --frame-pointers -- ./server  small recordings of code that has frame pointers
   uniprof record --calls parse,reply -d 5s --elf app.elf qemu:/run/qmp.sock   single calls
   uniprof record --off-cpu -d 10s pid:1234     where its threads wait, too
+  uniprof record --keep 60s web                the last minute, for `uniprof save` to write
+  uniprof record --keep 60s --save-when 'silent for 2s' web
   uniprof record -o - pid:1234 | ssh desk 'cat >run.uprof'
 
 The recording holds memory of the guest: it is created with mode 0600.")]
@@ -65,6 +72,21 @@ pub struct Args {
     /// a process's timers, guests are sampled at random times
     #[arg(short = 'F', long, value_name = "HZ", default_value = "99", value_parser = parse_rate)]
     pub frequency: f64,
+
+    /// Keep only the last so much of the recording, in files beside FILE, and save it when asked to: by `uniprof save`,
+    /// by SIGUSR1, by --save-when, and at the end. Saves are FILE with a number
+    #[arg(long, value_name = "TIME", value_parser = window::parse_length, conflicts_with = "calls")]
+    pub keep: Option<Duration>,
+
+    /// With --keep, save when this happens; may be repeated. `busy>95% for 3s`: a vCPU or thread runs for more than
+    /// this share of the time. `silent for 2s`: none runs, or only on the spot. `crash`: the guest ends or restarts,
+    /// or a command crashes. `share(FUNCTION)>20% for 2s`: it is in more than this share of the samples
+    #[arg(long, value_name = "CONDITION", requires = "keep", value_parser = save_when::parse)]
+    pub save_when: Vec<Trigger>,
+
+    /// Go on for so long before what --save-when asks for is saved
+    #[arg(long, value_name = "TIME", requires = "save_when", value_parser = parse_duration)]
+    pub after: Option<Duration>,
 
     /// How long to record, for example 500ms, 10s, 2m (default: until the target ends or ctrl-C). A command that still
     /// runs then is ended (SIGTERM, and SIGKILL after 2 s), unless --keep-running is given
@@ -404,42 +426,26 @@ fn give_up_when_stopped(done: &AtomicBool) {
 /// Records according to the flags, and sets `status` to the exit status of the recorded command.
 pub fn record(args: &Args, status: &ExitStatus) -> anyhow::Result<Summary> {
     signal::listen_to_children();
+    window::refuse(args)?;
     let plan = args.plan();
     // The output is checked first, before the guest is touched.
     let place = OutputPath::find(args.file())?;
     let source = target::open(&start::wanted(args), &plan, status)?;
+    let counters = Arc::new(Counters::default());
+    let is_shown = StatusLine::has_place(args, source.hot.facts());
+    if args.keep.is_some() {
+        let folder = start::begin(|| window::create(args.file()), args.named_file())?;
+        start::warn(source.hot.facts());
+        let window = Window::start(args, args.file(), folder)?;
+        let shown = is_shown.then(|| StatusLine::show(Arc::clone(&counters)));
+        let summary = window.record(source, &plan, counters);
+        drop(shown);
+        return Ok(summary?);
+    }
     let output = start::begin(|| place.create(), args.named_file())?;
     start::warn(source.hot.facts());
-    let counters = Arc::new(Counters::default());
-    let watcher = terminal::is_watched().then(|| show_progress(Arc::clone(&counters), &plan));
+    let shown = is_shown.then(|| StatusLine::show(Arc::clone(&counters)));
     let summary = uniprof_record::record(source, output.writer()?, &plan, counters);
-    if let Some((done, thread)) = watcher {
-        drop(done);
-        let _ = thread.join();
-    }
+    drop(shown);
     Ok(summary::kept_in(output, summary)?)
-}
-
-type Watcher = (std::sync::mpsc::Sender<()>, std::thread::JoinHandle<()>);
-
-/// Shows samples, rate, lost samples and bytes on the terminal, until the sender is dropped.
-fn show_progress(counters: Arc<Counters>, plan: &Plan) -> Watcher {
-    let (done, wait) = std::sync::mpsc::channel();
-    let asked = plan.rate_hz;
-    let thread = std::thread::spawn(move || {
-        let pause = Duration::from_millis(500);
-        while wait.recv_timeout(pause) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-            let samples = counters.samples.load(Ordering::Relaxed);
-            let seconds = counters.passed_ns.load(Ordering::Relaxed) as f64 / 1e9;
-            let line = format!(
-                "{seconds:6.1} s  {samples} samples  {:.0}/s (asked: {asked} per vCPU or thread)  {} dropped  {}",
-                samples as f64 / seconds.max(1e-3),
-                counters.dropped.load(Ordering::Relaxed),
-                quantity::bytes(counters.bytes.load(Ordering::Relaxed)),
-            );
-            let _ = write!(io::stderr(), "\r\x1b[K{line}");
-        }
-        let _ = write!(io::stderr(), "\r\x1b[K");
-    });
-    (done, thread)
 }

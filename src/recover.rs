@@ -1,26 +1,34 @@
-//! `uniprof recover`: copies the sound parts of a damaged recording into a new one.
+//! `uniprof recover`: copies the sound parts of a damaged recording, or of the window that a killed flight recorder
+//! left, into a new one.
 
 use crate::candidates::recordings;
 use crate::outcome::Outcome;
 use crate::output::{keep, write_private};
 use crate::terminal::{inform, say};
-use anyhow::Context;
+use anyhow::{Context, bail};
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use uniprof_report::{mapped, work};
-use uprof::{Item, Recovered, StreamReader};
+use uprof::{Item, Joined, Recovered, StreamReader};
 
 /// Most damaged parts that are listed.
 const TOLD: usize = 20;
+
+/// Most files of a window.
+const MOST_FILES: usize = 256;
+
+/// A file of a window.
+type Part = BufReader<File>;
 
 /// Copy what is sound of a damaged recording into a new one that says what is missing
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  uniprof recover cut.uprof -o sound.uprof")]
+  uniprof recover cut.uprof -o sound.uprof
+  uniprof recover run.uprof.keep -o run.uprof       the window of a killed `record --keep`")]
 pub struct Args {
-    /// The damaged recording; `-` is standard input
+    /// The damaged recording; `-` is standard input. A folder is the window of `record --keep`
     #[arg(value_name = "FILE", add = recordings())]
     file: PathBuf,
     /// The new recording; `-` is standard output
@@ -30,6 +38,9 @@ pub struct Args {
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> anyhow::Result<Outcome> {
+    if args.file.is_dir() {
+        return recover_window(args);
+    }
     let shown = args.file.display();
     keep(&args.file);
     let input: Box<dyn Read> = if args.file == Path::new("-") {
@@ -49,6 +60,61 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     })?;
     report(&recovered, args);
     Ok(Outcome::lossy_if(!recovered.is_whole()))
+}
+
+/// Recovers the window of a flight recorder from the folder of its files.
+fn recover_window(args: &Args) -> anyhow::Result<Outcome> {
+    let shown = args.file.display();
+    let cannot = || format!("cannot recover anything from {shown}");
+    let listed = std::fs::read_dir(&args.file).with_context(cannot)?;
+    let names = listed
+        .take(MOST_FILES)
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    // By their numbers, which have the same number of digits.
+    let mut names: Vec<String> = names.filter(|name| name.ends_with(".uprof")).collect();
+    names.sort();
+    let (segments, before): (Vec<String>, Vec<String>) = names
+        .into_iter()
+        .partition(|name| name.starts_with(|first: char| first.is_ascii_digit()));
+    let readers = |names: Vec<String>| -> Vec<StreamReader<Part>> {
+        names
+            .iter()
+            .filter_map(|name| open_part(&args.file.join(name)))
+            .collect()
+    };
+    let segments = readers(segments);
+    let Some(uuid) = segments.first().map(StreamReader::uuid) else {
+        bail!(
+            "{}: there is no recording in it; a window is in FILE.keep, beside the FILE of `record --keep`",
+            cannot()
+        );
+    };
+    let joined = Joined::new(readers(before), segments).with_context(cannot)?;
+    let mut recovered = Recovered::default();
+    write_private(&args.output, |out| {
+        (_, recovered) = uprof::recover(joined.inspect(count), out, uuid.unwrap_or_default())?;
+        Ok(())
+    })?;
+    report(&recovered, args);
+    Ok(Outcome::lossy_if(!recovered.is_whole()))
+}
+
+/// Opens a file of a window; `None`, with a message, if there is nothing to read.
+fn open_part(path: &Path) -> Option<StreamReader<Part>> {
+    // Someone else's folder may have a pipe in it, which would be waited for.
+    let is_file = std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
+    let opened = is_file.then(|| File::open(path).ok()).flatten()?;
+    keep(path);
+    match StreamReader::open(BufReader::new(opened)) {
+        Ok(reader) => Some(reader),
+        Err(error) => {
+            say(format_args!(
+                "uniprof: {} is left out: {error}",
+                path.display()
+            ));
+            None
+        }
+    }
 }
 
 /// Counts the bytes read, and the work of decoding them.

@@ -73,7 +73,7 @@ mod slice;
 mod stream;
 mod recover;
 
-pub use block::{Block, Payload};
+pub use block::{Block, Change, Payload};
 pub use conventions::control_characters::is_control_character;
 pub use conventions::due::Due;
 pub use conventions::durations::Durations;
@@ -82,7 +82,7 @@ pub use damage::{Damage, DamageKind};
 pub use error::{BlockPlace, DecodeError, Fault, OpenError};
 pub use image::{ImageIdentity, ImagePart, Symbol};
 pub use layout::{BlockHeader, BlockType, Codec, Preamble};
-pub use recover::{Recovered, recover};
+pub use recover::{Joined, Recovered, recover};
 pub use samples::{
     Arch, Coding, Column, Detail, Details, Form, Found, Frame, FrameKind, Node, RawStack,
     Registers, Row, Rows, Sample, SampleBlock, Shown, State, Stop, Task, Wait,

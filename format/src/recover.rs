@@ -3,6 +3,10 @@
 //! Input: blocks and damages, from a file or a pipe. Output: a sound recording that says what is missing. Payloads
 //! are copied unchanged, those of unknown types included.
 
+mod joined;
+
+pub use joined::Joined;
+
 use crate::block::{Block, Payload};
 use crate::cold::{End, EndReason, Loss, LossReason, Metadata};
 use crate::damage::Damage;

@@ -5,7 +5,7 @@
 //! ABI, chapter 5 ("Program Header").
 
 pub mod build_id;
-mod symbols;
+pub mod symbols;
 mod image;
 
 pub use image::{GivenImage, Image, ImageError, PROBES};

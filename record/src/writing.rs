@@ -2,12 +2,20 @@
 //!
 //! Input: slots and notes from the ring, and reports of the guest's observers. Output: the bytes of a recording.
 //! `encoder` is the thread, `pending` holds records until the next block, `monitor_part` bytes of the monitor's
-//! recording, and `placement` finds the images of a guest
-//! in its code. Nothing here reaches the guest itself.
+//! recording, and `placement` finds the images of a guest in its code. `flight_recorder` is an output of which only the
+//! last minute is kept. Nothing here reaches the guest itself.
 
 pub mod shared_observer;
 mod pending;
 mod placement;
 pub mod monitor_part;
+mod target_state;
+pub mod trigger;
+mod function_finder;
+pub mod window_folder;
+pub mod capture;
+pub mod save_requests;
+pub mod flight_recorder;
+pub mod outlet;
 pub mod encoder;
 pub mod output;

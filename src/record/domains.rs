@@ -7,6 +7,7 @@ use crate::record::destination::{Destination, OutputPath};
 use crate::record::domain_file;
 #[cfg(feature = "report")]
 use crate::record::embed;
+use crate::record::window::{self, Window};
 use crate::record::{start, summary};
 use crate::target::{self, Company};
 use crate::terminal;
@@ -21,6 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use uniprof_record::output::Output;
 use uniprof_record::{Counters, Plan, Source, SourceError, Summary, signal};
 
 /// The default folder of recordings.
@@ -57,9 +59,16 @@ struct Recordings<'a> {
 /// A recording under way.
 struct Running {
     path: PathBuf,
-    output: Destination,
+    /// `None` with `--keep`, where the last window becomes the file.
+    output: Option<Destination>,
     counters: Arc<Counters>,
     thread: JoinHandle<()>,
+}
+
+/// What a recording writes.
+enum Made {
+    File(Output),
+    Window(Window),
 }
 
 /// A domain that can't be recorded yet.
@@ -72,6 +81,7 @@ struct Waiting {
 /// Records according to the flags, and prints a line for each domain.
 pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     refuse(args)?;
+    window::refuse(args)?;
     start::refuse_other_tools(args)?;
     start::warn_of_paused();
     let folder = args.output.as_deref().unwrap_or(Path::new(DEFAULT_FOLDER));
@@ -183,8 +193,14 @@ impl Recordings<'_> {
         let path = self
             .folder
             .join(domain_file::name_of(id, &facts.target.name));
-        let output = OutputPath::of_file(&path)?.create()?;
-        let writer = output.writer()?;
+        let (output, made) = if self.args.keep.is_some() {
+            let window = Window::start(self.args, &path, window::create(&path)?)?;
+            (None, Made::Window(window))
+        } else {
+            let output = OutputPath::of_file(&path)?.create()?;
+            let writer = output.writer()?;
+            (Some(output), Made::File(writer))
+        };
         start::warn(facts);
         if self.args.all_domains {
             terminal::inform(format_args!("Recording domain {id} to {}.", path.display()));
@@ -194,7 +210,10 @@ impl Recordings<'_> {
         let report = self.report.clone();
         let thread = std::thread::Builder::new().name(format!("uniprof-{id}"));
         let thread = thread.spawn(move || {
-            let record = || uniprof_record::record(source, writer, &plan, counted);
+            let record = || match made {
+                Made::File(writer) => uniprof_record::record(source, writer, &plan, counted),
+                Made::Window(window) => window.record(source, &plan, counted),
+            };
             let summary = catch_unwind(AssertUnwindSafe(record));
             let failed = || SourceError("its thread failed; please report this".into());
             let _ = report.send((id, summary.unwrap_or_else(|_| Err(failed()))));
@@ -302,7 +321,11 @@ impl Recordings<'_> {
         let _ = running.thread.join();
         self.over.insert(id);
         let path = running.path;
-        let summary = match summary::kept_in(running.output, summary) {
+        let summary = match running.output {
+            Some(output) => summary::kept_in(output, summary),
+            None => summary,
+        };
+        let summary = match summary {
             Ok(summary) => summary,
             Err(error) => {
                 terminal::say(format_args!("uniprof: {}: {error}", path.display()));

@@ -2,6 +2,8 @@
 //!
 //!     soak simulate HOURS [HZ]    records the simulated guest to standard output, by the recorder's
 //!                                 own sampler, ring and encoder; ends early on SIGINT
+//!     soak keep HOURS [HZ]        the same, of which only the last minute is kept (`record --keep`), in a
+//!                                 temporary folder; prints its size and the memory of this process
 //!     soak check [simulated]      reads a recording from standard input and accounts for each
 //!                                 block, sample and deadline; `simulated`: compares every sample
 //!                                 with what was simulated
@@ -18,7 +20,10 @@ use std::io;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
+use uniprof_record::flight_recorder::{Keep, KeepEvent};
+use uniprof_record::window_folder::WindowFolder;
 use uniprof_record::{Counters, Plan};
 use uniprof_record::{signal, simulated};
 
@@ -51,6 +56,67 @@ fn simulate(hours: f64, rate_hz: f64) -> io::Result<bool> {
     Ok(summary.output_error.is_none())
 }
 
+/// Keeps the last minute of the simulated guest, and prints what grows.
+fn keep(hours: f64, rate_hz: f64) -> io::Result<bool> {
+    signal::listen_to_children();
+    simulated::start(START_NS);
+    let folder = tempfile::tempdir()?;
+    let window =
+        WindowFolder::create(&folder.path().join("run.uprof")).map_err(io::Error::other)?;
+    let files = window.by_descriptor();
+    let (events, received) = std::sync::mpsc::channel();
+    let plan = Plan {
+        rate_hz,
+        duration: Some(Duration::from_secs_f64(hours * 3600.0)),
+        ..Plan::default()
+    };
+    let keep = Keep {
+        window: Duration::from_secs(60),
+        after: Duration::ZERO,
+        triggers: Vec::new(),
+        folder: window,
+        requests: Arc::default(),
+        events,
+    };
+    let counters = Arc::new(Counters::default());
+    let source = guest::source(Arc::clone(&counters));
+    let counted = Arc::clone(&counters);
+    let recorder =
+        std::thread::spawn(move || uniprof_record::record_window(source, keep, &plan, counted));
+    while !recorder.is_finished() {
+        let sizes = std::fs::read_dir(&files)?.flatten();
+        let sizes: Vec<u64> = sizes
+            .filter_map(|file| Some(file.metadata().ok()?.len()))
+            .collect();
+        let status = std::fs::read_to_string("/proc/self/status")?;
+        let memory = status.lines().find(|line| line.starts_with("RssAnon"));
+        println!(
+            "hours={:.3} files={} bytes={} memory={}",
+            counters.passed_ns.load(Ordering::Relaxed) as f64 / 3600e9,
+            sizes.len(),
+            sizes.iter().sum::<u64>(),
+            memory
+                .unwrap_or_default()
+                .split_whitespace()
+                .nth(1)
+                .unwrap_or_default(),
+        );
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    let summary = recorder
+        .join()
+        .map_err(|_| io::Error::other("the recorder panicked"))?;
+    let summary = summary.map_err(io::Error::other)?;
+    let last = received.iter().find_map(|event| match event {
+        KeepEvent::Last(capture) => Some(capture),
+        _ => None,
+    });
+    let last = last.ok_or_else(|| io::Error::other("there is no last window"))?;
+    let saved = last.write(io::sink())?;
+    println!("recorded={} {saved:?}", summary.samples);
+    Ok(summary.output_error.is_none())
+}
+
 fn check(guest: Option<Guest>) -> io::Result<bool> {
     let mut ledger = Ledger::new(guest);
     let mut out = io::stdout().lock();
@@ -65,11 +131,13 @@ fn main() -> io::Result<ExitCode> {
     let good = match words[..] {
         ["simulate", hours] => simulate(number(hours)?, 10_000.0)?,
         ["simulate", hours, rate] => simulate(number(hours)?, number(rate)?)?,
+        ["keep", hours] => keep(number(hours)?, 99.0)?,
+        ["keep", hours, rate] => keep(number(hours)?, number(rate)?)?,
         ["check"] => check(None)?,
         ["check", "simulated"] => check(Some(Guest::new()))?,
         _ => {
             return Err(io::Error::other(
-                "usage: soak simulate HOURS [HZ] | check [simulated]",
+                "usage: soak simulate HOURS [HZ] | keep HOURS [HZ] | check [simulated]",
             ));
         }
     };

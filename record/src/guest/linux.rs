@@ -20,6 +20,7 @@ use crate::sys::clock::monotonic_ns;
 use memory::{GuestKernel, IMAGES};
 use processes::{Places, Process};
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::time::Duration;
 use uniprof_linux::{KERNEL_PATH, Kernel, KernelMemory};
 use uprof::cold::{Mapping, ModuleChange, ModuleEvent};
@@ -267,6 +268,16 @@ impl Linux {
             }
         });
         found
+    }
+
+    /// The code of the functions with one of these names: the index of the name, and the addresses.
+    pub fn code_of(&self, names: &[String]) -> Vec<(usize, Range<u64>)> {
+        let found = self.functions(names).into_iter();
+        let code = found.filter_map(|(index, address)| {
+            let function = self.kernel.kallsyms.function(address)?;
+            Some((index, address..function.end))
+        });
+        code.collect()
     }
 
     /// Facts about it.

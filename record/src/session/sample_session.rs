@@ -12,7 +12,9 @@ use crate::source::ring::ring;
 use crate::source::{HeldImage, Hot, MonitorSource, Source, SourceError, Vcpus};
 use crate::sys::clock::monotonic_ns;
 use crate::writing::encoder::{Encoder, NAP, Tally};
+use crate::writing::flight_recorder::Keep;
 use crate::writing::monitor_part::{MonitorBytes, MonitorPart};
+use crate::writing::outlet::Outlet;
 use crate::writing::shared_observer::SharedObserver;
 use std::io::Write;
 use std::num::NonZero;
@@ -83,14 +85,39 @@ pub fn record<W: Write + Send>(
     plan: &Plan,
     counters: Arc<Counters>,
 ) -> Result<Summary, SourceError> {
-    record_into(source, Box::new(output), plan, counters, None)
+    let output = Destination::Output(Box::new(output));
+    record_into(source, output, plan, counters, None)
+}
+
+/// Records `source` until something ends it, and keeps the last of it as `keep` says. A guest's monitor is not recorded.
+///
+/// # Errors
+/// The window could not be begun, or a thread could not be started. Later failures end the recording and are in the
+/// [`Summary`]; those of the disk don't.
+pub fn record_window(
+    source: Source,
+    keep: Keep,
+    plan: &Plan,
+    counters: Arc<Counters>,
+) -> Result<Summary, SourceError> {
+    let source = Source {
+        monitor: None,
+        ..source
+    };
+    record_into(source, Destination::Window(keep), plan, counters, None)
+}
+
+/// Where a recording goes.
+enum Destination<'o> {
+    Output(Box<dyn Write + Send + 'o>),
+    Window(Keep),
 }
 
 /// As [`record`], once for all kinds of output: copies of this function would make the recorder larger. The times of
 /// samples go to `reports`, if the source is the monitor of a guest.
-pub(super) fn record_into(
+fn record_into(
     source: Source,
-    output: Box<dyn Write + Send + '_>,
+    destination: Destination<'_>,
     plan: &Plan,
     counters: Arc<Counters>,
     reports: Option<HandledExits>,
@@ -121,15 +148,13 @@ pub(super) fn record_into(
     let clock = bounds::clock_at(start_ns);
     let metadata = bounds::metadata(&facts, plan);
     let observer = Arc::new(SharedObserver::new(observer));
-    let mut encoder = Encoder::create(
-        output,
-        &metadata,
-        &facts,
-        namer,
-        clock,
-        Arc::clone(&observer),
-    )
-    .map_err(bounds::not_written)?;
+    let outlet = match destination {
+        Destination::Output(output) => Outlet::recording(output, &metadata, clock),
+        Destination::Window(keep) => Outlet::window(keep, &metadata, &facts, clock),
+    };
+    let outlet = outlet.map_err(bounds::not_written)?;
+    let mut encoder = Encoder::create(outlet, &facts, namer, clock, Arc::clone(&observer))
+        .map_err(bounds::not_written)?;
     if let Some(reports) = reports {
         encoder.report_samples(reports);
     }
@@ -172,7 +197,7 @@ pub(super) fn record_into(
         let monitor = monitor.map(|(monitor, part)| {
             MonitorSession::start(scope, move |counters| {
                 let MonitorSource { source, plan } = monitor;
-                let output = Box::new(part.bytes);
+                let output = Destination::Output(Box::new(part.bytes));
                 let summary = record_into(*source, output, &plan, counters, Some(part.handled));
                 summary.ok().map(|summary| summary.samples)
             })

@@ -19,6 +19,8 @@ pub struct Counters {
     pub bytes: AtomicU64,
     /// Time since the start, in nanoseconds, when the encoder last updated it.
     pub passed_ns: AtomicU64,
+    /// The 99th percentile of the pauses of the target, in nanoseconds; 0 if it is not paused.
+    pub pause_p99_ns: AtomicU64,
     /// The period that the overhead limit has forced, or 0.
     pub slowed_to_ns: AtomicU64,
     /// Set to end the recording.

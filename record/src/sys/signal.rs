@@ -1,7 +1,7 @@
-//! Signals that end a recording, and one that only wakes the sampler.
+//! Signals that end a recording, one that saves the window of a flight recorder, and one that only wakes the sampler.
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 /// Signals that end a recording.
 const STOPS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
@@ -11,6 +11,13 @@ static STOP: AtomicI32 = AtomicI32::new(0);
 
 extern "C" fn stop(signal: libc::c_int) {
     STOP.store(signal, Ordering::Relaxed);
+}
+
+/// How often SIGUSR1 came.
+static SAVES: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn save(_: libc::c_int) {
+    SAVES.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Whether a child changed state since the sampler last checked.
@@ -33,6 +40,16 @@ pub fn take_wake() -> bool {
 /// Handles SIGCHLD from now on by only setting the flag that [`take_wake`] returns.
 pub fn listen_to_children() {
     set(Signal::SIGCHLD, SigHandler::Handler(wake));
+}
+
+/// Handles SIGUSR1 from now on by only counting it for [`saves_asked`]. Before this call, it ends the program.
+pub fn listen_to_saves() {
+    set(Signal::SIGUSR1, SigHandler::Handler(save));
+}
+
+/// How often SIGUSR1 came.
+pub fn saves_asked() -> u32 {
+    SAVES.load(Ordering::Relaxed)
 }
 
 /// Handles SIGINT, SIGTERM and SIGHUP from now on by only setting the value that [`stop_signal`] returns. The caller
@@ -59,7 +76,7 @@ pub fn forget_stop() {
 /// Installs a handler. System calls are not restarted, so that a sleeping sampler notices the signal.
 fn set(signal: Signal, handler: SigHandler) {
     let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
-    // SAFETY: our two handlers are async-signal-safe: they store to atomics. The third is the default.
+    // SAFETY: our handlers are async-signal-safe: they change atomics. The other one is the default.
     let done = unsafe { sigaction(signal, &action) };
     // It fails only for signals that can't be handled (sigaction(2)).
     debug_assert!(done.is_ok());

@@ -12,6 +12,7 @@ use crate::source::slot::{Note, NoteKind, Slot};
 use crate::source::{Facts, HeldImage, Namer};
 use crate::sys::clock::monotonic_ns;
 use crate::writing::monitor_part::MonitorPart;
+use crate::writing::outlet::Outlet;
 use crate::writing::pending::Pending;
 use crate::writing::placement::{Boot, Placement};
 use crate::writing::shared_observer::SharedObserver;
@@ -23,11 +24,11 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 use uprof::cold::{
-    ClockPair, Code, End, Loss, LossReason, Mapping, Metadata, ModuleChange, ModuleEvent,
-    SpaceChange, SpaceEvent, TaskChange, TaskEvent, space_of_root,
+    ClockPair, Code, End, Loss, LossReason, Mapping, ModuleChange, ModuleEvent, SpaceChange,
+    SpaceEvent, TaskChange, TaskEvent, space_of_root,
 };
 use uprof::due::is_late;
-use uprof::{Durations, State, Task, Writer};
+use uprof::{Durations, State, Task};
 
 /// A killed recorder loses at most this much, plus the records in the kernel's buffers: less than a second in all, even
 /// on a busy machine.
@@ -53,9 +54,11 @@ fn nap(last: Duration, gathered: usize, slots: usize, longest: Duration) -> Dura
 /// Writes one recording.
 pub struct Encoder<W: Write> {
     /// `None` after the output failed.
-    writer: Option<Writer<W>>,
+    outlet: Option<Outlet<W>>,
     observer: Arc<SharedObserver>,
     start_ns: u64,
+    /// Whether a sample's cost is a pause of the target.
+    freezes: bool,
     pending: Pending,
     placement: Placement,
     /// The address spaces of this boot, and the page-table root of each.
@@ -141,20 +144,17 @@ impl<W: Write> Encoder<W> {
     /// # Errors
     /// Those of the output.
     pub fn create(
-        output: W,
-        metadata: &Metadata,
+        mut outlet: Outlet<W>,
         facts: &Facts,
         namer: Option<Box<dyn Namer>>,
         clock: ClockPair,
         observer: Arc<SharedObserver>,
     ) -> io::Result<Self> {
-        let uuid = fastrand::u128(..).to_le_bytes();
-        let mut writer = Writer::create(output, uuid, metadata, clock.monotonic_ns)?;
-        writer.clocks(&[clock])?;
         let mut encoder = Encoder {
-            writer: None,
+            outlet: None,
             observer,
             start_ns: clock.monotonic_ns,
+            freezes: facts.freezes,
             pending: Pending::default(),
             placement: Placement::new(
                 Arc::clone(&facts.images),
@@ -178,16 +178,17 @@ impl<W: Write> Encoder<W> {
             encoder.add_module(event.clone());
         }
         encoder.pending.tasks.extend_from_slice(&facts.tasks);
-        encoder
-            .pending
-            .write(&mut writer, &[], clock.monotonic_ns)?;
-        encoder.writer = Some(writer);
+        outlet.write(&mut encoder.pending, &[], clock.monotonic_ns)?;
+        encoder.outlet = Some(outlet);
         Ok(encoder)
     }
 
     /// Sets the guest's Linux kernel, and the channel that delivers those of its later boots.
     pub fn set_linux(&mut self, linux: Linux, later: Receiver<Linux>) {
         self.pending.modules.push(linux.module_event(self.start_ns));
+        if let Some(outlet) = &mut self.outlet {
+            outlet.add_kernel(&linux);
+        }
         self.kernels = vec![linux];
         self.later_kernels = Some(later);
     }
@@ -231,6 +232,9 @@ impl<W: Write> Encoder<W> {
         }
         if self.kernels.last().is_some_and(|last| linux.join(last)) {
             self.pending.modules.push(linux.module_event(began_ns));
+            if let Some(outlet) = &mut self.outlet {
+                outlet.add_kernel(&linux);
+            }
             self.kernels.push(linux);
         }
     }
@@ -249,6 +253,10 @@ impl<W: Write> Encoder<W> {
             if finished || now_ns - flushed_ns >= FLUSH_NS {
                 self.observe(now_ns, &mut tally);
                 self.take_answer(finished, &mut tally);
+                if self.freezes {
+                    let p99_ns = tally.cost.percentile_ns(0.99).unwrap_or(0);
+                    counters.pause_p99_ns.store(p99_ns, Ordering::Relaxed);
+                }
                 let result = self.flush(finished);
                 self.check(result, &mut tally, counters);
                 flushed_ns = now_ns;
@@ -269,7 +277,7 @@ impl<W: Write> Encoder<W> {
     /// After a panic in [`Encoder::run`]: writes no more, and ends the recording, as all further samples would be
     /// dropped.
     pub fn panicked(&mut self, counters: &Counters) -> Tally {
-        self.writer = None;
+        self.outlet = None;
         counters.stop.store(true, Ordering::Relaxed);
         Tally {
             output_error: Some("the encoder thread failed; please report this".into()),
@@ -280,16 +288,16 @@ impl<W: Write> Encoder<W> {
 
     /// Writes the end record, and returns the size of the file in bytes.
     pub fn finish(&mut self, end: &End, tally: &mut Tally) -> u64 {
-        if let Some(writer) = &mut self.writer
-            && let Err(error) = writer.flush()
+        if let Some(outlet) = &mut self.outlet
+            && let Err(error) = outlet.flush()
         {
             self.give_up(&error, tally);
         }
-        let Some(writer) = self.writer.take() else {
+        let Some(outlet) = self.outlet.take() else {
             return tally.sound.0;
         };
-        tally.sound = (writer.written_bytes(), writer.written_samples());
-        if let Err(error) = writer.finish(end) {
+        tally.sound = (outlet.written_bytes(), outlet.written_samples());
+        if let Err(error) = outlet.finish(end) {
             tally.output_error.get_or_insert(error.to_string());
         }
         tally.sound.0
@@ -306,7 +314,7 @@ impl<W: Write> Encoder<W> {
             self.add_kernel(kernel);
         }
         let Encoder {
-            writer,
+            outlet,
             namer,
             kernels,
             roots,
@@ -333,9 +341,9 @@ impl<W: Write> Encoder<W> {
                 Some(kernel) => kernel.sample(slot),
                 None => slot.sample(),
             };
-            writer
+            outlet
                 .as_mut()
-                .map_or(Ok(()), |writer| writer.sample(&sample))
+                .map_or(Ok(()), |outlet| outlet.sample(&sample))
         };
         while samples < TURN
             && let Some(result) = drain.sample(&mut take)
@@ -391,6 +399,9 @@ impl<W: Write> Encoder<W> {
                     what: TaskChange::Ended,
                 };
                 self.pending.tasks.extend((0..vcpus).map(ended));
+                if let Some(outlet) = &mut self.outlet {
+                    outlet.boot_ended(time_ns);
+                }
             }
             NoteKind::LifeBegan { vcpus } => {
                 let named = |vcpu| TaskEvent {
@@ -529,24 +540,24 @@ impl<W: Write> Encoder<W> {
         } else {
             placement.place_new(&mut pending.modules);
         }
-        let Some(writer) = &mut self.writer else {
+        let Some(outlet) = &mut self.outlet else {
             return Ok(());
         };
         if let Some(monitor) = &self.monitor {
             pending.handled = monitor.handled.meet().take(last);
-            writer.monitor(&monitor.bytes.take(), monotonic_ns())?;
+            outlet.monitor(&monitor.bytes.take(), monotonic_ns())?;
         }
         let parts = self.kernels.iter_mut().filter_map(Linux::part);
         self.pending.parts.extend(parts);
-        self.pending
-            .write(writer, self.placement.take_code(), monotonic_ns())
+        let code = self.placement.take_code();
+        outlet.write(&mut self.pending, code, monotonic_ns())
     }
 
     /// Stops writing after an error of the output.
     fn give_up(&mut self, error: &io::Error, tally: &mut Tally) {
         tally.output_error.get_or_insert(error.to_string());
-        if let Some(writer) = self.writer.take() {
-            tally.sound = (writer.written_bytes(), writer.written_samples());
+        if let Some(outlet) = self.outlet.take() {
+            tally.sound = (outlet.written_bytes(), outlet.written_samples());
         }
     }
 
@@ -555,7 +566,7 @@ impl<W: Write> Encoder<W> {
         if let Err(error) = result {
             self.give_up(&error, tally);
         }
-        if self.writer.is_none() && !tally.stopped_sampler {
+        if self.outlet.is_none() && !tally.stopped_sampler {
             tally.stopped_sampler = true;
             counters.stop.store(true, Ordering::Relaxed);
         }
@@ -567,10 +578,10 @@ impl<W: Write> Encoder<W> {
         counters
             .passed_ns
             .store(now_ns - self.start_ns, Ordering::Relaxed);
-        if let Some(writer) = &self.writer {
+        if let Some(outlet) = &self.outlet {
             counters
                 .bytes
-                .store(writer.written_bytes(), Ordering::Relaxed);
+                .store(outlet.written_bytes(), Ordering::Relaxed);
         }
     }
 }

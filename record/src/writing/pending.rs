@@ -26,14 +26,11 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Writes all records, with `code` of the guest, as a block. If that fails, it keeps them; nothing is written after
-    /// a failure.
-    pub fn write<W: Write>(
-        &mut self,
-        writer: &mut Writer<W>,
-        code: &[Code],
-        now_ns: u64,
-    ) -> io::Result<()> {
+    /// Writes all records but tables and code.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn write_events<W: Write>(&self, writer: &mut Writer<W>) -> io::Result<()> {
         writer.tasks(&self.tasks)?;
         writer.modules(&self.modules)?;
         writer.losses(&self.losses)?;
@@ -42,12 +39,28 @@ impl Pending {
         writer.exits(&self.exits)?;
         writer.handled(&self.handled)?;
         writer.clocks(&self.clocks)?;
-        writer.spaces(&self.spaces)?;
+        writer.spaces(&self.spaces)
+    }
+
+    /// Writes tables of images, and `code` of the guest.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn write_tables<W: Write>(
+        &self,
+        writer: &mut Writer<W>,
+        code: &[Code],
+        now_ns: u64,
+    ) -> io::Result<()> {
         writer.code(code)?;
         for part in &self.parts {
             writer.image_part(part, now_ns)?;
         }
-        // Only cleared: their memory serves the next block.
+        Ok(())
+    }
+
+    /// Forgets all records, which are written. Their memory serves the next block.
+    pub fn clear(&mut self) {
         self.tasks.clear();
         self.modules.clear();
         self.spaces.clear();
@@ -58,6 +71,5 @@ impl Pending {
         self.handled.clear();
         self.clocks.clear();
         self.parts.clear();
-        writer.flush()
     }
 }

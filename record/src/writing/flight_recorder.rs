@@ -1,0 +1,852 @@
+//! The ring of files of a flight recorder (docs/record.md): whole recordings of some seconds each, of which the oldest
+//! are deleted, and beside them what is needed however old it is.
+//!
+//! Input: samples and records. Output: the files, and requests to join them ([`Capture`]). Runs in the encoder's thread
+//! and never ends a recording: after an error of the disk it goes on with the next file.
+
+use crate::guest::linux::Linux;
+use crate::source::Facts;
+use crate::sys::clock::realtime_ns;
+use crate::sys::signal;
+use crate::writing::capture::Capture;
+use crate::writing::function_finder::FunctionFinder;
+use crate::writing::pending::Pending;
+use crate::writing::save_requests::SaveRequests;
+use crate::writing::target_state::TargetState;
+use crate::writing::trigger::{MOST_SAVES, Sampled, Trigger, Triggers};
+use crate::writing::window_folder::{STATE, TABLES, WindowFolder};
+use std::collections::VecDeque;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufReader};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+use uprof::cold::{ClockPair, Code, End, EndReason, Loss, LossReason, Metadata};
+use uprof::{Item, Sample, StreamReader, Writer};
+
+/// The window has this many segments, unless they would be shorter than [`SHORTEST_NS`].
+const SEGMENTS: u64 = 8;
+const SHORTEST_NS: u64 = 500_000_000;
+/// A function that is not found after so long is reported.
+const FIND_NS: u64 = 2_000_000_000;
+/// Shortest time between two saves by hand.
+const LEAST_GAP_NS: u64 = 1_000_000_000;
+/// Most bytes of a minute of one vCPU at 99 Hz with frame pointers.
+#[cfg(test)]
+const MOST_MINUTE_BYTES: u64 = 2 << 20;
+/// Most bytes of symbol tables of generated code, and of a guest's code, which are kept however old they are.
+const MOST_TABLES_BYTES: u64 = 64 << 20;
+
+/// What a flight recorder keeps, and when it saves.
+pub struct Keep {
+    /// Length of the window.
+    pub window: Duration,
+    /// How long to go on after a trigger.
+    pub after: Duration,
+    /// When to save.
+    pub triggers: Vec<Trigger>,
+    /// The folder of the window's files.
+    pub folder: WindowFolder,
+    /// Requests to save.
+    pub requests: Arc<SaveRequests>,
+    /// Where requests to join files go.
+    pub events: Sender<KeepEvent>,
+}
+
+/// What a flight recorder reports.
+#[derive(Debug)]
+pub enum KeepEvent {
+    /// The window is to be saved.
+    Save(Capture),
+    /// The recording is over; this is its last window.
+    Last(Capture),
+    /// The window can't be written, or is written again.
+    Trouble(String),
+}
+
+/// A file of the ring.
+struct Segment {
+    name: String,
+    began_ns: u64,
+    bytes: u64,
+}
+
+/// A save that is due.
+struct DueSave {
+    at_ns: u64,
+    reason: String,
+    reply: Option<UnixStream>,
+}
+
+/// The ring.
+pub struct FlightRecorder {
+    keep: Keep,
+    folder: PathBuf,
+    metadata: Metadata,
+    began_ns: u64,
+    /// The segment that is written; `None` after an error of the disk.
+    writer: Option<Writer<File>>,
+    tables: Option<Writer<File>>,
+    /// The last one is being written.
+    segments: VecDeque<Segment>,
+    state: TargetState,
+    triggers: Triggers,
+    /// Present if a share of a function is watched.
+    finder: Option<FunctionFinder>,
+    due: Vec<DueSave>,
+    signals: u32,
+    saved_ns: Option<u64>,
+    number: u64,
+    written_samples: u64,
+    /// Samples that an error of the disk has lost since the last segment.
+    lost: u64,
+    is_failing: bool,
+    is_spent: bool,
+}
+
+impl FlightRecorder {
+    /// Begins the window.
+    ///
+    /// # Errors
+    /// The first files can't be written.
+    pub fn create(
+        keep: Keep,
+        metadata: &Metadata,
+        facts: &Facts,
+        clock: ClockPair,
+    ) -> io::Result<Self> {
+        let is_guest = metadata.target.kind.is_guest();
+        let millihertz = metadata.sampling.rate_millihertz.max(1);
+        let sampled = Sampled {
+            period_ns: 1_000_000_000_000 / millihertz,
+            on_cpu_only: facts.on_cpu_only || !is_guest,
+            is_guest,
+        };
+        let now_ns = clock.monotonic_ns;
+        let gap_ns = nanoseconds(keep.window);
+        let mut recorder = FlightRecorder {
+            folder: keep.folder.by_descriptor(),
+            triggers: Triggers::new(keep.triggers.clone(), sampled, now_ns, gap_ns),
+            metadata: metadata.clone(),
+            began_ns: now_ns,
+            writer: None,
+            tables: None,
+            segments: VecDeque::new(),
+            state: TargetState::new(is_guest),
+            finder: None,
+            due: Vec::new(),
+            signals: signal::saves_asked(),
+            saved_ns: None,
+            number: 0,
+            written_samples: 0,
+            lost: 0,
+            is_failing: false,
+            is_spent: false,
+            keep,
+        };
+        let names = recorder.triggers.functions();
+        if names.iter().any(|name| !name.is_empty()) {
+            recorder.finder = Some(FunctionFinder::start(names, is_guest)?);
+        }
+        recorder.write_state()?;
+        let tables = recorder.new_file(TABLES, now_ns)?;
+        fs::rename(recorder.part(TABLES), recorder.folder.join(TABLES))?;
+        recorder.tables = Some(tables);
+        recorder.begin_segment(now_ns)?;
+        Ok(recorder)
+    }
+
+    /// Adds a sample.
+    pub fn sample(&mut self, sample: &Sample<'_>) {
+        self.triggers.see(sample);
+        match &mut self.writer {
+            Some(writer) => {
+                if let Err(error) = writer.sample(sample) {
+                    self.fail(&error);
+                }
+            }
+            None => self.lost += 1,
+        }
+    }
+
+    /// Writes records, begins and deletes segments, and asks for the saves that are due.
+    pub fn write(&mut self, pending: &mut Pending, code: &[Code], now_ns: u64) {
+        for loss in &pending.losses {
+            self.triggers.lost(loss.last_ns);
+        }
+        self.find_functions(pending, now_ns);
+        self.write_tables(pending, code, now_ns);
+        if self.writer.is_none()
+            && let Err(error) = self.begin_segment(now_ns)
+        {
+            self.fail(&error);
+        }
+        if let Some(writer) = &mut self.writer {
+            let result = pending.write_events(writer).and_then(|()| writer.flush());
+            match result {
+                Ok(()) => self.note_written(),
+                Err(error) => self.fail(&error),
+            }
+        }
+        pending.clear();
+        self.turn(now_ns);
+        self.ask_for_saves(now_ns);
+    }
+
+    /// Finds the watched functions in a kernel of the guest.
+    pub fn add_kernel(&mut self, kernel: &Linux) {
+        if let Some(finder) = &mut self.finder {
+            for (number, addresses) in kernel.code_of(finder.names()) {
+                finder.note(number);
+                self.triggers.add_function(kernel.boot(), number, addresses);
+            }
+        }
+    }
+
+    fn find_functions(&mut self, pending: &Pending, now_ns: u64) {
+        let Some(finder) = &mut self.finder else {
+            return;
+        };
+        for event in &pending.modules {
+            finder.ask(event);
+        }
+        for found in finder.found() {
+            self.triggers
+                .add_function(found.space, found.number, found.addresses);
+        }
+        let missing = if now_ns.saturating_sub(self.began_ns) < FIND_NS {
+            Vec::new()
+        } else {
+            finder.missing()
+        };
+        for name in missing {
+            let advice = if self.metadata.target.kind.is_guest() {
+                "for a guest, --elf FILE gives them"
+            } else {
+                "a program that is stripped has none"
+            };
+            self.report(format!(
+                "no function `{name}` is in the symbol tables of the target so far ({advice}): share({name}) can't \
+                 save until there is one"
+            ));
+        }
+    }
+
+    /// The target ended a boot, which may begin again.
+    pub fn boot_ended(&mut self, time_ns: u64, how: &str) {
+        if let Some(reason) = self.triggers.crashed(how) {
+            self.add_due(time_ns, reason);
+        }
+    }
+
+    /// Writes the end, and hands over the last window.
+    pub fn finish(&mut self, end: &End) {
+        let is_crash = match end.reason {
+            EndReason::TargetCrashed => true,
+            EndReason::TargetEnded | EndReason::SourceFailed => {
+                self.metadata.target.kind.is_guest()
+            }
+            _ => false,
+        };
+        if is_crash && let Some(reason) = self.triggers.crashed(&end.message) {
+            self.add_due(end.time_ns, reason);
+        }
+        self.due.iter_mut().for_each(|due| due.at_ns = end.time_ns);
+        if let Some(writer) = self.writer.take() {
+            let _ = writer.finish(end);
+        }
+        self.measure();
+        self.saved_ns = None;
+        self.ask_for_saves(end.time_ns);
+        if let Ok(capture) = self.capture(end.clone(), "the last window".into()) {
+            let _ = self.keep.events.send(KeepEvent::Last(capture));
+        }
+    }
+
+    /// Bytes of the window's segments.
+    pub fn bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.bytes).sum()
+    }
+
+    /// Samples written since the start.
+    pub fn written_samples(&self) -> u64 {
+        self.written_samples + self.writer.as_ref().map_or(0, Writer::written_samples)
+    }
+
+    fn part(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{name}.part"))
+    }
+
+    /// Creates a file under a temporary name, with metadata and clocks.
+    fn new_file(&self, name: &str, now_ns: u64) -> io::Result<Writer<File>> {
+        let part = self.part(name);
+        // Left by an error. Unlinking does not follow a link.
+        let _ = fs::remove_file(&part);
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(0o600);
+        let file = file.open(&part)?;
+        let uuid = fastrand::u128(..).to_le_bytes();
+        let mut writer = Writer::create(file, uuid, &self.metadata, now_ns)?;
+        writer.clocks(&[ClockPair {
+            monotonic_ns: now_ns,
+            realtime_ns: realtime_ns(),
+            guest: None,
+        }])?;
+        Ok(writer)
+    }
+
+    fn begin_segment(&mut self, now_ns: u64) -> io::Result<()> {
+        self.number += 1;
+        let name = format!("{:08}.uprof", self.number);
+        let mut writer = self.new_file(&name, now_ns)?;
+        if self.lost > 0 {
+            writer.losses(&[Loss {
+                first_ns: now_ns,
+                last_ns: now_ns,
+                task: None,
+                reason: LossReason::RingFull,
+                count: self.lost,
+            }])?;
+        }
+        fs::rename(self.part(&name), self.folder.join(&name))?;
+        self.lost = 0;
+        if std::mem::replace(&mut self.is_failing, false) {
+            self.report("the window is written again".into());
+        }
+        self.segments.push_back(Segment {
+            name,
+            began_ns: now_ns,
+            bytes: writer.written_bytes(),
+        });
+        self.writer = Some(writer);
+        Ok(())
+    }
+
+    /// Gives up the segment that is written; its whole blocks stay.
+    fn fail(&mut self, error: &io::Error) {
+        if let Some(writer) = self.writer.take() {
+            self.written_samples += writer.written_samples();
+            if let Some(segment) = self.segments.back_mut() {
+                segment.bytes = writer.written_bytes();
+                let path = self.folder.join(&segment.name);
+                let file = OpenOptions::new().write(true).open(path);
+                let _ = file.and_then(|file| file.set_len(segment.bytes));
+            }
+        }
+        if !std::mem::replace(&mut self.is_failing, true) {
+            self.report(format!(
+                "the window can't be written: {error}; what was written before is kept, and what comes is lost until \
+                 there is room"
+            ));
+        }
+    }
+
+    fn report(&self, what: String) {
+        let _ = self.keep.events.send(KeepEvent::Trouble(what));
+    }
+
+    fn note_written(&mut self) {
+        if let (Some(segment), Some(writer)) = (self.segments.back_mut(), &self.writer) {
+            segment.bytes = writer.written_bytes();
+        }
+    }
+
+    /// Reads the length of the last segment, which is complete.
+    fn measure(&mut self) {
+        if let Some(segment) = self.segments.back_mut() {
+            let found = fs::metadata(self.folder.join(&segment.name));
+            segment.bytes = found.map_or(segment.bytes, |found| found.len());
+        }
+    }
+
+    fn write_tables(&mut self, pending: &Pending, code: &[Code], now_ns: u64) {
+        let Some(tables) = &mut self.tables else {
+            return;
+        };
+        if pending.parts.is_empty() && code.is_empty() {
+            return;
+        }
+        let result = pending.write_tables(tables, code, now_ns);
+        let result = result.and_then(|()| tables.flush());
+        let is_full = tables.written_bytes() > MOST_TABLES_BYTES;
+        if let Err(error) = result {
+            self.report(format!("tables of generated code are lost: {error}"));
+            self.tables = None;
+        } else if is_full {
+            self.report(
+                "code that is generated from now on has no names: its tables are full".into(),
+            );
+            self.tables = None;
+        }
+    }
+
+    /// Begins another segment, and deletes those that have left the window.
+    fn turn(&mut self, now_ns: u64) {
+        let window_ns = nanoseconds(self.keep.window).saturating_add(nanoseconds(self.keep.after));
+        let length_ns = (window_ns / SEGMENTS).max(SHORTEST_NS);
+        let began_ns = self.segments.back().map_or(0, |segment| segment.began_ns);
+        if self.writer.is_some() && now_ns.saturating_sub(began_ns) >= length_ns {
+            self.end_segment(now_ns);
+            if let Err(error) = self.begin_segment(now_ns) {
+                self.fail(&error);
+            }
+        }
+        let first_ns = now_ns.saturating_sub(window_ns);
+        let is_old = |second: &Segment| second.began_ns <= first_ns;
+        let mut gone = Vec::new();
+        while self.segments.get(1).is_some_and(is_old) {
+            gone.extend(self.segments.pop_front());
+        }
+        if gone.is_empty() {
+            return;
+        }
+        let mut has_changed = false;
+        for segment in &gone {
+            has_changed |= self.take_in(&segment.name);
+        }
+        // Written before the segments go, so that a killed recorder leaves it twice rather than not at all.
+        if has_changed && let Err(error) = self.write_state() {
+            self.report(format!(
+                "names of what began before the window are lost: {error}"
+            ));
+        }
+        for segment in &gone {
+            let _ = fs::remove_file(self.folder.join(&segment.name));
+        }
+    }
+
+    fn end_segment(&mut self, now_ns: u64) {
+        let Some(writer) = self.writer.take() else {
+            return;
+        };
+        self.written_samples += writer.written_samples();
+        if let Err(error) = writer.finish(&end_of_file(now_ns)) {
+            self.fail(&error);
+        }
+        self.measure();
+    }
+
+    /// Takes in the records of a segment that leaves the window; returns whether there were any.
+    fn take_in(&mut self, name: &str) -> bool {
+        let Ok(file) = File::open(self.folder.join(name)) else {
+            return false;
+        };
+        let Ok(reader) = StreamReader::open(BufReader::new(file)) else {
+            return false;
+        };
+        let mut has_changed = false;
+        for item in reader {
+            if let Ok(Item::Block(block)) = item
+                && let Ok(Some(change)) = block.change()
+            {
+                self.state.apply(change);
+                has_changed = true;
+            }
+        }
+        has_changed
+    }
+
+    fn write_state(&mut self) -> io::Result<()> {
+        let now_ns = self.segments.front().map(|segment| segment.began_ns);
+        let now_ns = now_ns.unwrap_or(self.began_ns);
+        let mut writer = self.new_file(STATE, now_ns)?;
+        self.state.write(&mut writer)?;
+        writer.finish(&end_of_file(now_ns))?;
+        fs::rename(self.part(STATE), self.folder.join(STATE))
+    }
+
+    fn add_due(&mut self, at_ns: u64, reason: String) {
+        self.due.push(DueSave {
+            at_ns,
+            reason,
+            reply: None,
+        });
+    }
+
+    fn ask_for_saves(&mut self, now_ns: u64) {
+        for reason in self.triggers.reasons(now_ns) {
+            self.add_due(now_ns.saturating_add(nanoseconds(self.keep.after)), reason);
+        }
+        if self.triggers.is_spent() && !std::mem::replace(&mut self.is_spent, true) {
+            self.report(format!(
+                "the triggers have saved {MOST_SAVES} times: from now on only signals and `uniprof save` do"
+            ));
+        }
+        let signals = signal::saves_asked();
+        if std::mem::replace(&mut self.signals, signals) != signals {
+            self.add_due(now_ns, "SIGUSR1".into());
+        }
+        for (reason, reply) in self.keep.requests.take() {
+            self.due.push(DueSave {
+                at_ns: now_ns,
+                reason,
+                reply: Some(reply),
+            });
+        }
+        let may = |saved_ns| now_ns.saturating_sub(saved_ns) >= LEAST_GAP_NS;
+        if !self.due.iter().any(|due| due.at_ns <= now_ns) || !self.saved_ns.is_none_or(may) {
+            return;
+        }
+        let (due, later) = std::mem::take(&mut self.due)
+            .into_iter()
+            .partition(|due| due.at_ns <= now_ns);
+        self.due = later;
+        self.saved_ns = Some(now_ns);
+        self.save(due, now_ns);
+    }
+
+    fn save(&mut self, due: Vec<DueSave>, now_ns: u64) {
+        let mut reasons: Vec<String> = due.iter().map(|due| due.reason.clone()).collect();
+        reasons.dedup();
+        let reason = reasons.join("; ");
+        let end = End {
+            time_ns: now_ns,
+            reason: EndReason::Stopped,
+            message: format!("the window was saved: {reason}"),
+            totals: Vec::new(),
+        };
+        match self.capture(end, reason) {
+            Ok(mut capture) => {
+                capture.replies = due.into_iter().filter_map(|due| due.reply).collect();
+                let _ = self.keep.events.send(KeepEvent::Save(capture));
+            }
+            Err(error) => self.report(format!("the window can't be saved: {error}; it is kept")),
+        }
+    }
+
+    fn capture(&self, end: End, reason: String) -> io::Result<Capture> {
+        let open = |name: &str| File::open(self.folder.join(name));
+        let whole = |name| -> io::Result<(File, u64)> {
+            let file = open(name)?;
+            let bytes = file.metadata()?.len();
+            Ok((file, bytes))
+        };
+        let segments = self.segments.iter();
+        let segments = segments.map(|segment| Ok((open(&segment.name)?, segment.bytes)));
+        Ok(Capture {
+            reason,
+            metadata: self.metadata.clone(),
+            first_ns: self.segments.front().map_or(0, |it| it.began_ns),
+            end,
+            before: vec![whole(STATE)?, whole(TABLES)?],
+            segments: segments.collect::<io::Result<_>>()?,
+            replies: Vec::new(),
+        })
+    }
+}
+
+/// The end of a file that is only a part of the window.
+fn end_of_file(time_ns: u64) -> End {
+    End {
+        time_ns,
+        reason: EndReason::Stopped,
+        message: "the window goes on in the next file".into(),
+        totals: Vec::new(),
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::writing::trigger::Condition;
+    use std::path::Path;
+    use std::sync::mpsc::{Receiver, channel};
+    use uprof::cold::{
+        Mapping, ModuleChange, ModuleEvent, Target, TargetKind, TaskChange, TaskEvent,
+    };
+    use uprof::{BlockType, Change, Details, Frame, Joined, SliceReader, State, Stop, Task};
+
+    const SECOND_NS: u64 = 1_000_000_000;
+    /// The clock when the window begins.
+    const START_NS: u64 = 1000 * SECOND_NS;
+    /// How often the encoder writes.
+    const WRITE_NS: u64 = 400_000_000;
+
+    fn recorder(
+        file: &Path,
+        seconds: u64,
+        triggers: Vec<Trigger>,
+    ) -> (FlightRecorder, Receiver<KeepEvent>) {
+        let (events, received) = channel();
+        let keep = Keep {
+            window: Duration::from_secs(seconds),
+            after: Duration::ZERO,
+            triggers,
+            folder: WindowFolder::create(file).unwrap(),
+            requests: Arc::default(),
+            events,
+        };
+        let target = Target {
+            kind: TargetKind::Process,
+            ..Target::default()
+        };
+        let mut metadata = Metadata {
+            target: target.clone(),
+            ..Metadata::default()
+        };
+        metadata.sampling.rate_millihertz = 99_000;
+        let clock = ClockPair {
+            monotonic_ns: START_NS,
+            ..ClockPair::default()
+        };
+        let facts = Facts::new(target);
+        let recorder = FlightRecorder::create(keep, &metadata, &facts, clock).unwrap();
+        (recorder, received)
+    }
+
+    /// A process that starts in a write and ends in the next one.
+    fn process(pending: &mut Pending, pid: u32, time_ns: u64) {
+        let task_event = |pid, what| TaskEvent {
+            time_ns,
+            task: Task {
+                space: pid,
+                vcpu: pid,
+            },
+            what,
+        };
+        pending
+            .tasks
+            .push(task_event(pid, TaskChange::Named("sh".into())));
+        pending.tasks.push(task_event(pid - 1, TaskChange::Ended));
+        pending.modules.push(ModuleEvent {
+            time_ns,
+            space: pid,
+            what: ModuleChange::Mapped(Mapping {
+                start: 0x40_0000,
+                length: 0x1000,
+                path: "/usr/bin/sh".into(),
+                ..Mapping::default()
+            }),
+        });
+    }
+
+    /// A sample of a vCPU with a stack of 20 frames, one of very many.
+    fn sample(chain: &mut [Frame; 20], time_ns: u64) -> Sample<'_> {
+        let mut seed = time_ns.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        for frame in chain.iter_mut() {
+            seed = seed.rotate_left(17).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            *frame = Frame::return_address(0xffff_8000_0000_0000 + seed % (1 << 24));
+        }
+        Sample {
+            time_ns,
+            task: Task { space: 0, vcpu: 0 },
+            state: State::Running,
+            chain,
+            stop: Stop::Complete,
+            details: Details::default(),
+            registers: None,
+            stack: None,
+            wait: None,
+        }
+    }
+
+    /// Bytes and number of the files.
+    fn size(recorder: &FlightRecorder) -> (u64, usize) {
+        let files = fs::read_dir(&recorder.folder).unwrap();
+        let sizes: Vec<u64> = files
+            .map(|file| file.unwrap().metadata().unwrap().len())
+            .collect();
+        (sizes.iter().sum(), sizes.len())
+    }
+
+    #[test]
+    fn a_long_recording_grows_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        // A window of 4 s has as many changes in 8 minutes as one of 4 minutes has in 8 hours.
+        let (mut recorder, events) = recorder(&folder.path().join("run.uprof"), 4, Vec::new());
+        let mut pending = Pending::default();
+        let mut chain = [Frame::exact(0); 20];
+        let (mut now_ns, mut early, mut most) = (START_NS, (0, 0), (0, 0));
+        for number in 1..=1200 {
+            for at in 1..=40 {
+                recorder.sample(&sample(&mut chain, now_ns + at * 10_000_000));
+            }
+            now_ns += WRITE_NS;
+            process(&mut pending, number, now_ns);
+            recorder.write(&mut pending, &[], now_ns);
+            let size = size(&recorder);
+            let of = if number <= 60 { &mut early } else { &mut most };
+            *of = (size.0.max(of.0), size.1.max(of.1));
+        }
+        println!("{early:?} {most:?}");
+        assert!(
+            most.0 <= early.0 * 11 / 10,
+            "bytes: {early:?}, later {most:?}"
+        );
+        assert!(most.1 <= early.1, "files: {early:?}, later {most:?}");
+        assert_eq!(events.try_iter().count(), 0);
+        // Only the processes of the window are there.
+        let KeepEvent::Last(capture) = ({
+            recorder.finish(&end_of_file(now_ns));
+            events.recv().unwrap()
+        }) else {
+            panic!("no last window");
+        };
+        let mut bytes = Vec::new();
+        let saved = capture.write(&mut bytes).unwrap();
+        assert!((4 * 99..=6 * 100).contains(&saved.samples), "{saved:?}");
+        let mut names = 0;
+        for item in SliceReader::open(&bytes).unwrap().blocks() {
+            let Item::Block(block) = item else {
+                panic!("{item:?}");
+            };
+            if let Some(Change::Tasks(events)) = block.change().unwrap() {
+                let named = events
+                    .iter()
+                    .filter(|it| matches!(it.what, TaskChange::Named(_)));
+                names += named.count();
+            }
+        }
+        assert!((10..20).contains(&names), "{names} processes");
+    }
+
+    /// Stacks of a real guest repeat, these don't: it is far more than any has.
+    #[test]
+    fn a_minute_of_one_vcpu_takes_two_mebibytes_at_most() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut recorder, _events) = recorder(&folder.path().join("run.uprof"), 60, Vec::new());
+        let mut chain = [Frame::exact(0); 20];
+        let (mut now_ns, mut most) = (START_NS, 0);
+        for _ in 0..400 {
+            for at in 1..=40 {
+                recorder.sample(&sample(&mut chain, now_ns + at * 10_000_000));
+            }
+            now_ns += WRITE_NS;
+            recorder.write(&mut Pending::default(), &[], now_ns);
+            most = most.max(size(&recorder).0);
+        }
+        println!("{most} bytes");
+        assert!(most <= MOST_MINUTE_BYTES, "{most} bytes");
+    }
+
+    #[test]
+    fn a_condition_that_always_holds_saves_once_and_one_that_comes_back_up_to_a_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let trigger = |condition, for_ns| Trigger {
+            text: "condition".into(),
+            condition,
+            for_ns,
+        };
+        let always = vec![trigger(Condition::Busy(0.1), SECOND_NS)];
+        let mut chain = [Frame::exact(0); 20];
+        let mut saves = |triggers, file: &str, is_on_and_off: bool| {
+            let (mut recorder, events) = recorder(&folder.path().join(file), 1, triggers);
+            let mut now_ns = START_NS;
+            let (mut saves, mut troubles) = (0, 0);
+            for number in 0..2800 {
+                for at in 1..=8 {
+                    // On for 5 s, off for 5 s.
+                    if !is_on_and_off || number % 26 < 13 {
+                        recorder.sample(&sample(&mut chain, now_ns + at * 10_000_000));
+                    }
+                }
+                now_ns += WRITE_NS;
+                recorder.write(&mut Pending::default(), &[], now_ns);
+                for event in events.try_iter() {
+                    match event {
+                        KeepEvent::Save(_) => saves += 1,
+                        KeepEvent::Trouble(_) => troubles += 1,
+                        KeepEvent::Last(_) => panic!("it goes on"),
+                    }
+                }
+            }
+            (saves, troubles)
+        };
+        assert_eq!(saves(always.clone(), "always.uprof", false), (1, 0));
+        assert_eq!(saves(always, "often.uprof", true), (MOST_SAVES, 1));
+    }
+
+    #[test]
+    fn saves_by_hand_are_a_second_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut recorder, events) = recorder(&folder.path().join("run.uprof"), 1, Vec::new());
+        let mut saved_ns = Vec::new();
+        for number in 1..=20 {
+            let (near, _far) = UnixStream::pair().unwrap();
+            recorder.keep.requests.ask("test".into(), near);
+            let now_ns = START_NS + number * WRITE_NS;
+            recorder.write(&mut Pending::default(), &[], now_ns);
+            let saves = events.try_iter();
+            saved_ns.extend(saves.map(|event| match event {
+                KeepEvent::Save(capture) => (now_ns, capture.replies.len()),
+                other => panic!("{other:?}"),
+            }));
+        }
+        let gaps = saved_ns.windows(2).map(|pair| pair[1].0 - pair[0].0);
+        assert!(
+            gaps.clone().all(|gap_ns| gap_ns >= LEAST_GAP_NS),
+            "{saved_ns:?}"
+        );
+        assert!(gaps.count() >= 5);
+        assert!(
+            saved_ns[1].1 > 1,
+            "those that waited share one: {saved_ns:?}"
+        );
+    }
+
+    #[test]
+    fn tables_are_full_at_a_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut recorder, events) = recorder(&folder.path().join("run.uprof"), 1, Vec::new());
+        let mut dice = fastrand::Rng::with_seed(36);
+        let code: Vec<Code> = (0..3000)
+            .map(|number| Code {
+                time_ns: START_NS,
+                space: 0,
+                address: number * 256,
+                bytes: std::iter::repeat_with(|| dice.u8(..)).take(256).collect(),
+            })
+            .collect();
+        let mut troubles = 0;
+        for number in 0..110 {
+            recorder.write(&mut Pending::default(), &code, START_NS + number);
+            troubles += events.try_iter().count();
+        }
+        assert_eq!(troubles, 1);
+        let size = fs::metadata(recorder.folder.join(TABLES)).unwrap().len();
+        assert!(
+            (MOST_TABLES_BYTES..MOST_TABLES_BYTES + (1 << 20)).contains(&size),
+            "{size}"
+        );
+    }
+
+    #[test]
+    fn joined_files_are_one_recording() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut recorder, events) = recorder(&folder.path().join("run.uprof"), 2, Vec::new());
+        let mut chain = [Frame::exact(0); 20];
+        let mut now_ns = START_NS;
+        for _ in 0..20 {
+            recorder.sample(&sample(&mut chain, now_ns + 1));
+            now_ns += WRITE_NS;
+            recorder.write(&mut Pending::default(), &[], now_ns);
+        }
+        recorder.finish(&end_of_file(now_ns));
+        let KeepEvent::Last(capture) = events.recv().unwrap() else {
+            panic!("no last window");
+        };
+        let readers = |files: Vec<(File, u64)>| -> Vec<StreamReader<File>> {
+            let open = |(file, _)| StreamReader::open(file).unwrap();
+            files.into_iter().map(open).collect()
+        };
+        let joined = Joined::new(readers(capture.before), readers(capture.segments)).unwrap();
+        let types: Vec<Option<BlockType>> = joined
+            .map(|item| match item.unwrap() {
+                Item::Block(block) => block.known_type(),
+                Item::Damage(damage) => panic!("{damage}"),
+            })
+            .collect();
+        let count = |wanted| types.iter().filter(|found| **found == Some(wanted)).count();
+        assert_eq!(types.first(), Some(&Some(BlockType::Metadata)));
+        assert_eq!(types.last(), Some(&Some(BlockType::End)));
+        assert_eq!((count(BlockType::Metadata), count(BlockType::End)), (1, 1));
+        assert!((5..9).contains(&count(BlockType::Samples)), "{types:?}");
+    }
+}

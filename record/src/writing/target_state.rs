@@ -1,0 +1,233 @@
+//! What exists when a flight recorder's window begins: vCPUs or threads with their names, mappings, address spaces.
+//!
+//! Input: the records of segments that leave the window. Output: records that say the same about what still exists.
+//! Memory is bounded by the number of things that exist, not by the length of the recording.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Write};
+use uprof::cold::{
+    Mapping, ModuleChange, ModuleEvent, SpaceEvent, TaskChange, TaskEvent, space_of_root,
+};
+use uprof::{Change, Task, Writer};
+
+/// Most mappings that are carried into the window.
+const MOST_MAPPINGS: usize = 1 << 18;
+/// Most vCPUs or threads, and most address spaces of a guest.
+const MOST_TASKS: usize = 1 << 18;
+
+/// The mappings of an address space, by their first address.
+type Mappings = BTreeMap<u64, (u64, Mapping)>;
+
+/// What exists.
+#[derive(Default)]
+pub struct TargetState {
+    is_guest: bool,
+    tasks: HashMap<Task, TaskEvent>,
+    /// The number of tasks of each address space.
+    task_counts: HashMap<u32, usize>,
+    mappings: BTreeMap<u32, Mappings>,
+    mapping_count: usize,
+    spaces: BTreeMap<u32, SpaceEvent>,
+}
+
+impl TargetState {
+    /// Nothing is known to exist of a guest, or of processes.
+    pub fn new(is_guest: bool) -> Self {
+        TargetState {
+            is_guest,
+            ..TargetState::default()
+        }
+    }
+
+    /// Takes in the records of a block.
+    pub fn apply(&mut self, change: Change) {
+        match change {
+            Change::Tasks(events) => events.into_iter().for_each(|event| self.task(event)),
+            Change::Modules(events) => events.into_iter().for_each(|event| self.module(event)),
+            Change::Spaces(events) => {
+                for event in events {
+                    if self.spaces.len() < MOST_TASKS {
+                        self.spaces.insert(event.space, event);
+                    }
+                }
+            }
+        }
+    }
+
+    fn task(&mut self, event: TaskEvent) {
+        let task = event.task;
+        match event.what {
+            TaskChange::Named(_) if self.tasks.len() < MOST_TASKS => {
+                if self.tasks.insert(task, event).is_none() {
+                    *self.task_counts.entry(task.space).or_default() += 1;
+                }
+            }
+            TaskChange::Named(_) => {}
+            TaskChange::Ended if self.tasks.remove(&task).is_some() => {
+                let count = self.task_counts.entry(task.space).or_default();
+                *count = count.saturating_sub(1);
+                if *count == 0 {
+                    self.task_counts.remove(&task.space);
+                    self.forget(task.space);
+                }
+            }
+            TaskChange::Ended => {}
+        }
+    }
+
+    /// Forgets a process, or a boot of a guest with its page tables.
+    fn forget(&mut self, space: u32) {
+        self.clear(space);
+        if !self.is_guest {
+            return;
+        }
+        let of_boot = |(number, event): (&u32, &SpaceEvent)| {
+            (space_of_root(space, event.root) == *number).then_some(*number)
+        };
+        let gone: Vec<u32> = self.spaces.iter().filter_map(of_boot).collect();
+        for number in gone {
+            self.spaces.remove(&number);
+            self.clear(number);
+        }
+    }
+
+    fn clear(&mut self, space: u32) {
+        let cleared = self.mappings.remove(&space).map_or(0, |all| all.len());
+        self.mapping_count -= cleared;
+    }
+
+    fn module(&mut self, event: ModuleEvent) {
+        let space = event.space;
+        match event.what {
+            ModuleChange::Mapped(mapping) => self.map(space, event.time_ns, mapping),
+            ModuleChange::Cleared => self.clear(space),
+            ModuleChange::CopiedFrom(parent) => {
+                self.clear(space);
+                let copied = self.mappings.get(&parent).cloned().unwrap_or_default();
+                if self.mapping_count + copied.len() <= MOST_MAPPINGS {
+                    self.mapping_count += copied.len();
+                    self.mappings.insert(space, copied);
+                }
+            }
+        }
+    }
+
+    fn map(&mut self, space: u32, time_ns: u64, new: Mapping) {
+        let all = self.mappings.entry(space).or_default();
+        let before = all.len();
+        let end = new.start.saturating_add(new.length);
+        let covered: Vec<u64> = all.range(new.start..end).map(|(start, _)| *start).collect();
+        for start in covered {
+            let Some((since_ns, mut old)) = all.remove(&start) else {
+                continue;
+            };
+            // What is behind the new mapping stays.
+            let cut = end - start;
+            if old.length > cut {
+                old.start = end;
+                old.length -= cut;
+                old.file_offset = old.file_offset.wrapping_add(cut);
+                all.insert(end, (since_ns, old));
+            }
+        }
+        // A mapping that begins before the new one is replaced where both are: the newer one counts.
+        if self.mapping_count < MOST_MAPPINGS {
+            all.insert(new.start, (time_ns, new));
+        }
+        self.mapping_count = self.mapping_count - before + all.len();
+    }
+
+    /// Writes what exists.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn write<W: Write>(&self, writer: &mut Writer<W>) -> io::Result<()> {
+        let mut tasks: Vec<TaskEvent> = self.tasks.values().cloned().collect();
+        tasks.sort_by_key(|event| (event.time_ns, event.task.space, event.task.vcpu));
+        writer.tasks(&tasks)?;
+        for (&space, mappings) in &self.mappings {
+            let events = mappings.values().map(|(time_ns, mapping)| ModuleEvent {
+                time_ns: *time_ns,
+                space,
+                what: ModuleChange::Mapped(mapping.clone()),
+            });
+            let mut events: Vec<ModuleEvent> = events.collect();
+            events.sort_by_key(|event| event.time_ns);
+            writer.modules(&events)?;
+        }
+        let spaces: Vec<SpaceEvent> = self.spaces.values().cloned().collect();
+        writer.spaces(&spaces)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mapped(time_ns: u64, space: u32, start: u64, length: u64, path: &str) -> ModuleEvent {
+        let what = ModuleChange::Mapped(Mapping {
+            start,
+            length,
+            path: path.into(),
+            ..Mapping::default()
+        });
+        ModuleEvent {
+            time_ns,
+            space,
+            what,
+        }
+    }
+
+    fn named(space: u32, vcpu: u32, name: &str) -> TaskEvent {
+        TaskEvent {
+            time_ns: 1,
+            task: Task { space, vcpu },
+            what: TaskChange::Named(name.into()),
+        }
+    }
+
+    fn paths(state: &TargetState, space: u32) -> Vec<(u64, u64, u64, &str)> {
+        let all = state.mappings.get(&space).into_iter().flatten();
+        all.map(|(start, (_, it))| (*start, it.length, it.file_offset, it.path.as_str()))
+            .collect()
+    }
+
+    #[test]
+    fn newer_mappings_replace_older_ones_where_both_are() {
+        let mut state = TargetState::new(false);
+        let events = vec![
+            mapped(1, 7, 0x1000, 0x4000, "old"),
+            mapped(2, 7, 0x1000, 0x1000, "new"),
+            mapped(3, 7, 0x1000, 0x1000, "new"),
+        ];
+        state.apply(Change::Modules(events));
+        assert_eq!(
+            paths(&state, 7),
+            [(0x1000, 0x1000, 0, "new"), (0x2000, 0x3000, 0x1000, "old"),]
+        );
+        assert_eq!(state.mapping_count, 2);
+    }
+
+    #[test]
+    fn a_process_that_ended_leaves_nothing() {
+        let mut state = TargetState::new(false);
+        for pid in 1..2000 {
+            state.apply(Change::Modules(vec![
+                mapped(1, pid, 0x1000, 0x1000, "program"),
+                ModuleEvent {
+                    time_ns: 2,
+                    space: pid + 1,
+                    what: ModuleChange::CopiedFrom(pid),
+                },
+            ]));
+            let ended = TaskEvent {
+                what: TaskChange::Ended,
+                ..named(pid, pid, "")
+            };
+            state.apply(Change::Tasks(vec![named(pid, pid, "sh"), ended]));
+            assert_eq!(paths(&state, pid + 1).len(), 1, "the copy");
+        }
+        assert_eq!((state.tasks.len(), state.mapping_count), (0, 1));
+        assert!(state.task_counts.is_empty());
+    }
+}

@@ -1,0 +1,255 @@
+//! The folder of a flight recorder's window: FILE.keep beside FILE, with a lock.
+//!
+//! Nobody else may write to it, and it is reached by its descriptor, so that whoever may rename things in the folder
+//! around it can't redirect what is written. A killed recorder's folder is kept as FILE.keep.old.
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// The file of what exists when the window begins.
+pub const STATE: &str = "state.uprof";
+/// The file of symbol tables and code that are needed however old they are.
+pub const TABLES: &str = "tables.uprof";
+const LOCK: &str = "lock";
+/// Most files of a folder that are deleted.
+const MOST_FILES: usize = 1 << 16;
+
+/// Why there is no folder for a window.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// Another recorder writes to it.
+    #[error(
+        "cannot keep a window in {folder}: the recorder with process id {pid} does; choose another file with -o, or \
+         end that one"
+    )]
+    InUse {
+        /// The folder.
+        folder: PathBuf,
+        /// The recorder's process id.
+        pid: String,
+    },
+    /// Something else has its name, or it belongs to someone else.
+    #[error(
+        "cannot keep a window in {folder}: {why}; choose another file with -o, or move that away"
+    )]
+    Foreign {
+        /// The folder.
+        folder: PathBuf,
+        /// What it is.
+        why: &'static str,
+    },
+    /// The file system refused.
+    #[error("cannot keep a window in {folder}: {error}")]
+    System {
+        /// The folder.
+        folder: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// A folder that this process alone writes to.
+#[derive(Debug)]
+pub struct WindowFolder {
+    path: PathBuf,
+    folder: File,
+    _lock: Flock<File>,
+}
+
+/// The folder of the window of the recording at `file`.
+pub fn folder_of(file: &Path) -> PathBuf {
+    with_ending(file, ".keep")
+}
+
+fn with_ending(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}
+
+/// The path of an open folder, wherever it is now.
+fn path_of(folder: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()))
+}
+
+/// Opens a folder, but no link to one.
+fn open_folder(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW);
+    options.open(path)
+}
+
+/// Opens the lock of an open folder, and creates it if there is none.
+fn open_lock(folder: &File) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    options.mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    options.open(path_of(folder).join(LOCK))
+}
+
+impl WindowFolder {
+    /// Creates the folder of the window of the recording at `file`. One that a killed recorder left is kept under
+    /// another name.
+    ///
+    /// # Errors
+    /// Another recorder uses it, it belongs to someone else, or it can't be created.
+    pub fn create(file: &Path) -> Result<Self, FolderError> {
+        let path = folder_of(file);
+        let failed = |error| FolderError::System {
+            folder: path.clone(),
+            error,
+        };
+        // Locked before it has its name, so that nobody takes it for one that was left.
+        let part = with_ending(&path, &format!(".{}.part", std::process::id()));
+        let _ = clear(&part);
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&part)
+            .map_err(failed)?;
+        let folder = open_folder(&part).map_err(failed)?;
+        let locked = open_lock(&folder).map_err(failed)?;
+        let lock = Flock::lock(locked, FlockArg::LockExclusiveNonblock);
+        let mut lock = lock.map_err(|(_, errno)| failed(errno.into()))?;
+        let _ = write!(&mut *lock, "{}", std::process::id());
+        let mut moved = Ok(());
+        // Another recorder that begins at the same moment may be faster.
+        for _ in 0..3 {
+            moved = fs::rename(&part, &path);
+            if moved.is_ok() {
+                break;
+            }
+            if let Err(error) = move_away(&path) {
+                let _ = clear(&part);
+                return Err(error);
+            }
+        }
+        moved.map_err(failed)?;
+        Ok(WindowFolder {
+            path,
+            folder,
+            _lock: lock,
+        })
+    }
+
+    /// The path by which its files are reached, whatever its name leads to meanwhile.
+    pub fn by_descriptor(&self) -> PathBuf {
+        path_of(&self.folder)
+    }
+
+    /// The path that the user knows.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Deletes the files of a window, and its folder.
+///
+/// # Errors
+/// It is no folder of ours, or has other files in it.
+pub fn clear(path: &Path) -> io::Result<()> {
+    let folder = open_folder(path)?;
+    if folder.metadata()?.uid() != nix::unistd::geteuid().as_raw() {
+        return Err(Errno::EPERM.into());
+    }
+    let inside = path_of(&folder);
+    for entry in fs::read_dir(&inside)?.take(MOST_FILES) {
+        let name = entry?.file_name();
+        let text = name.to_string_lossy();
+        if text == LOCK || text.ends_with(".uprof") || text.ends_with(".part") {
+            fs::remove_file(inside.join(&name))?;
+        }
+    }
+    fs::remove_dir(path)
+}
+
+/// Renames the folder of a recorder that was killed to FILE.keep.old, and deletes the one before it.
+fn move_away(path: &Path) -> Result<(), FolderError> {
+    let foreign = |why| FolderError::Foreign {
+        folder: path.to_path_buf(),
+        why,
+    };
+    let failed = |error| FolderError::System {
+        folder: path.to_path_buf(),
+        error,
+    };
+    let folder = open_folder(path).map_err(|_| foreign("it is not a folder"))?;
+    let uid = folder.metadata().map_err(failed)?.uid();
+    if uid != nix::unistd::geteuid().as_raw() {
+        return Err(foreign("it belongs to another user"));
+    }
+    if !path_of(&folder).join(LOCK).exists() {
+        return Err(foreign("it is a folder of something else"));
+    }
+    let locked = open_lock(&folder).map_err(failed)?;
+    let lock = match Flock::lock(locked, FlockArg::LockExclusiveNonblock) {
+        Ok(lock) => lock,
+        Err((file, _)) => {
+            let mut pid = String::new();
+            let _ = file.take(20).read_to_string(&mut pid);
+            return Err(FolderError::InUse {
+                folder: path.to_path_buf(),
+                pid,
+            });
+        }
+    };
+    let old = with_ending(path, ".old");
+    let _ = clear(&old);
+    fs::rename(path, &old).map_err(failed)?;
+    drop(lock);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_has_one_recorder_and_what_a_killed_one_left_is_kept() {
+        let around = tempfile::tempdir().unwrap();
+        let file = around.path().join("run.uprof");
+        let first = WindowFolder::create(&file).unwrap();
+        fs::write(first.by_descriptor().join("00000001.uprof"), "window").unwrap();
+        let second = WindowFolder::create(&file).unwrap_err().to_string();
+        assert!(second.contains(&format!("process id {}", std::process::id())));
+        drop(first);
+        let third = WindowFolder::create(&file).unwrap();
+        let old = around.path().join("run.uprof.keep.old/00000001.uprof");
+        assert_eq!(fs::read(old).unwrap(), b"window");
+        assert!(!third.by_descriptor().join("00000001.uprof").exists());
+        drop(third);
+        WindowFolder::create(&file).unwrap();
+        assert_eq!(fs::read_dir(around.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn what_is_something_elses_is_left_alone() {
+        let around = tempfile::tempdir().unwrap();
+        let elsewhere = around.path().join("elsewhere");
+        fs::create_dir(&elsewhere).unwrap();
+        fs::write(elsewhere.join("lock"), "").unwrap();
+        fs::write(elsewhere.join("mine.uprof"), "mine").unwrap();
+        let refused = |file: &Path| {
+            let error = WindowFolder::create(file).unwrap_err();
+            assert!(matches!(error, FolderError::Foreign { .. }), "{error}");
+        };
+        let link = around.path().join("link.uprof");
+        std::os::unix::fs::symlink(&elsewhere, folder_of(&link)).unwrap();
+        refused(&link);
+        let plain = around.path().join("plain.uprof");
+        fs::write(folder_of(&plain), "a file").unwrap();
+        refused(&plain);
+        let other = around.path().join("other.uprof");
+        fs::create_dir(folder_of(&other)).unwrap();
+        fs::write(folder_of(&other).join("letter"), "dear").unwrap();
+        refused(&other);
+        assert_eq!(fs::read(elsewhere.join("mine.uprof")).unwrap(), b"mine");
+        assert!(folder_of(&other).join("letter").exists());
+    }
+}

@@ -1,0 +1,307 @@
+//! `record --keep`: what its saves contain, and what is left when the disk is full or a mistake is made.
+#![cfg(all(feature = "record", feature = "report"))]
+
+mod busy;
+
+use busy::Busy;
+use kit::{text, uniprof};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A program that does little, then computes for 3 s, once, then does little, then nothing for 4 s, once; then it ends
+/// itself by a signal. Each step is a function.
+const PLANTED: &str = r#"
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+volatile unsigned long sum;
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + time.tv_nsec / 1e9;
+}
+__attribute__((noinline)) void compute(double seconds) {
+    for (double end = now() + seconds; now() < end;)
+        for (int i = 0; i < 20000; i++) sum += i;
+}
+__attribute__((noinline)) void stalls_once(void) { compute(3); sum++; }
+__attribute__((noinline)) void does_little(double seconds) {
+    for (double end = now() + seconds; now() < end;) {
+        compute(0.00025);
+        usleep(30000);
+    }
+}
+int main(void) {
+    does_little(4);
+    stalls_once();
+    does_little(4);
+    sleep(4);
+    does_little(1);
+    raise(SIGSEGV);
+}
+"#;
+
+fn build(folder: &Path) -> Option<PathBuf> {
+    let (source, program) = (folder.join("planted.c"), folder.join("planted"));
+    std::fs::write(&source, PLANTED).unwrap();
+    let flags = ["-O1", "-fno-omit-frame-pointer", "-o"];
+    let built = Command::new("gcc")
+        .args(flags)
+        .args([&program, &source])
+        .status();
+    let Ok(status) = built else {
+        eprintln!("skipped: there is no gcc to build a program with");
+        return None;
+    };
+    assert!(status.success());
+    Some(program)
+}
+
+/// Starts a recorder that keeps a window, and waits until it does.
+fn keep(file: &Path, flags: &[&str], target: &[&str]) -> Child {
+    let mut record = uniprof();
+    record
+        .args(["record", "--keep", "30s", "-F", "499", "-o"])
+        .arg(file);
+    record.args(flags).args(target).stdout(Stdio::null());
+    let log = std::fs::File::create(file.with_extension("log")).unwrap();
+    let recorder = record.stderr(log).spawn().unwrap();
+    let tables = folder_of(file).join("tables.uprof");
+    wait_until("a window", || tables.exists());
+    recorder
+}
+
+fn folder_of(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".keep");
+    name.into()
+}
+
+fn wait_until(what: &str, mut happens: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !happens() {
+        assert!(began.elapsed() < Duration::from_secs(60), "{what}: never");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Samples of a recording with the function that stalls.
+fn stalled(file: &Path) -> u64 {
+    let folded = kit::run(uniprof().args(["export", "-f", "folded"]).arg(file));
+    let stalled = folded
+        .stdout
+        .lines()
+        .filter(|line| line.contains("stalls_once"));
+    let count = |line: &str| line.rsplit_once(' ')?.1.parse::<u64>().ok();
+    stalled.filter_map(count).sum()
+}
+
+fn info(file: &Path) -> String {
+    let ended = kit::run(uniprof().arg("info").arg(file));
+    // On a busy machine the kernel may have dropped samples.
+    assert!(ended.status <= 1, "{}: {}", file.display(), ended.stderr);
+    ended.stdout
+}
+
+fn signal(name: &str, pid: u32) {
+    let sent = Command::new("kill").args([name, &pid.to_string()]).status();
+    assert!(sent.unwrap().success());
+}
+
+/// How a save comes about: flags of its recorder, what is done about it, and how its reason begins.
+enum By {
+    Trigger(&'static str),
+    Signal,
+    Name,
+}
+
+#[test]
+fn a_stall_is_in_the_window_that_each_trigger_a_signal_or_a_command_saves() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = build(folder.path()) else {
+        return;
+    };
+    // A name of its own, as other recorders may run.
+    let unique = std::process::id();
+    let cases = [
+        ("busy", By::Trigger("busy>2.5% for 2s")),
+        ("silent", By::Trigger("silent for 2s")),
+        ("share", By::Trigger("share(stalls_once)>60% for 1s")),
+        ("crash", By::Trigger("crash")),
+        ("signal", By::Signal),
+        ("name", By::Name),
+    ];
+    let file = |name: &str| folder.path().join(format!("{name}-{unique}.uprof"));
+    // The recorder of the crash starts the program; the others record the same process.
+    let words = ["--save-when", "crash"];
+    let command = ["--", program.to_str().unwrap()];
+    let mut starter = keep(&file("crash"), &words, &command);
+    let children = format!("/proc/{0}/task/{0}/children", starter.id());
+    let mut pid = String::new();
+    wait_until("the program", || {
+        let children = std::fs::read_to_string(&children).unwrap_or_default();
+        let name = |pid: &&str| std::fs::read_to_string(format!("/proc/{pid}/comm"));
+        let planted = |pid: &&str| name(pid).is_ok_and(|name| name == "planted\n");
+        pid = children
+            .split_whitespace()
+            .find(planted)
+            .unwrap_or_default()
+            .to_owned();
+        !pid.is_empty()
+    });
+    let target = format!("pid:{pid}");
+    let recorders: Vec<Child> = cases
+        .iter()
+        .filter(|(name, _)| *name != "crash")
+        .map(|(name, by)| {
+            let flags = match by {
+                By::Trigger(condition) => vec!["--save-when", condition],
+                By::Signal | By::Name => vec![],
+            };
+            keep(&file(name), &flags, &[&target])
+        })
+        .collect();
+    let number = |name: &str| cases.iter().position(|case| case.0 == name).unwrap() - 1;
+    // When the share has been saved, the stall is under way; it is over a few seconds later.
+    let saved = |name: &str| folder.path().join(format!("{name}-{unique}-1.uprof"));
+    wait_until("the stall", || saved("share").exists());
+    std::thread::sleep(Duration::from_secs(3));
+    signal("-USR1", recorders[number("signal")].id());
+    let asked = kit::run(uniprof().args(["save", &format!("name-{unique}")]));
+    assert_eq!(asked.status, 0, "{}", asked.stderr);
+    assert!(
+        asked.stderr.contains(saved("name").to_str().unwrap()),
+        "{}",
+        asked.stderr
+    );
+    starter.wait().unwrap();
+    for mut recorder in recorders {
+        recorder.wait().unwrap();
+    }
+    for (name, by) in &cases {
+        let log = std::fs::read_to_string(file(name).with_extension("log")).unwrap();
+        assert!(saved(name).exists(), "{name}: {log}");
+        let info = info(&saved(name));
+        let why = match by {
+            By::Trigger(condition) => condition,
+            By::Signal => "SIGUSR1",
+            By::Name => "uniprof save, process ",
+        };
+        let reason = info.lines().find(|line| line.starts_with("saved "));
+        assert!(
+            reason.is_some_and(|line| line.contains(why)),
+            "{name}: {info}"
+        );
+        let stalled = stalled(&saved(name));
+        println!(
+            "{name}: {stalled} samples of the stall; {}",
+            reason.unwrap()
+        );
+        assert!(
+            stalled >= 10,
+            "{name}: {stalled} samples of the stall: {log}"
+        );
+        // The last window is the file, and nothing else is left.
+        assert!(!folder_of(&file(name)).exists(), "{name}: {log}");
+        assert!(self::info(&file(name)).contains("the last window"));
+    }
+}
+
+#[test]
+fn a_full_disk_fails_the_save_and_leaves_the_window() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = r#"
+        mkdir small && mount -t tmpfs -o size=600k tmpfs small && cd small || exit 77
+        "$1" -q record --keep 4s -F 499 --frame-pointers -o full.uprof -- sh -c 'while :; do :; done' &
+        trap 'kill $!' EXIT
+        until [ -e full.uprof.keep/00000004.uprof ]; do sleep .05; done
+        head -c 10M /dev/zero >fill 2>/dev/null
+        "$1" save $! && exit 3
+        [ -e full-1.uprof ] && exit 4
+        "$1" recover full.uprof.keep -o /dev/null; [ $? = 1 ] || exit 5
+        sleep 1
+        rm fill
+        sleep 1
+        "$1" save $! || exit 6
+        "$1" info full-1.uprof
+        kill $!
+        wait $!
+        trap - EXIT
+        "$1" info full.uprof >/dev/null; [ $? = 1 ] || exit 7
+    "#;
+    let user = if nix::unistd::geteuid().is_root() {
+        "-m"
+    } else {
+        "-rm"
+    };
+    let ended = Command::new("unshare")
+        .args([user, "sh", "-c", script, "sh"])
+        .arg(kit::program())
+        .current_dir(folder.path())
+        .output();
+    let Ok(ended) = ended else {
+        eprintln!("skipped: there is no unshare");
+        return;
+    };
+    let said = text(&ended.stderr);
+    if !ended.status.success() && (ended.status.code() == Some(77) || said.contains("unshare:")) {
+        eprintln!("skipped: no file system can be mounted here: {said}");
+        return;
+    }
+    assert_eq!(ended.status.code(), Some(0), "{said}");
+    assert!(said.contains("the window is kept"), "{said}");
+    assert!(said.contains("the window is written again"), "{said}");
+    assert!(
+        text(&ended.stdout).contains("saved  "),
+        "{}",
+        text(&ended.stdout)
+    );
+}
+
+#[test]
+fn two_recorders_of_one_file_and_other_mistakes_are_refused() {
+    let busy = Busy(Command::new("sleep").arg("600").spawn().unwrap());
+    let target = format!("pid:{}", busy.0.id());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder
+        .path()
+        .join(format!("one-{}.uprof", std::process::id()));
+    let mut first = keep(&file, &[], &[&target]);
+    let second = |flags: &[&str]| {
+        let mut record = uniprof();
+        record
+            .arg("record")
+            .args(flags)
+            .arg("-o")
+            .arg(&file)
+            .arg(&target);
+        let ended = kit::run(&mut record);
+        assert_eq!(ended.status, 2, "{flags:?}: {}", ended.stderr);
+        ended.stderr
+    };
+    let said = second(&["--keep", "60s"]);
+    assert!(
+        said.contains(&format!("process id {}", first.id())),
+        "{said}"
+    );
+    let said = second(&["--keep", "60s", "--save-when", "tired"]);
+    assert!(said.contains("busy>95% for 3s"), "{said}");
+    let said = second(&["--save-when", "crash"]);
+    assert!(said.contains("--keep"), "{said}");
+    let said = second(&["--keep", "10ms"]);
+    assert!(said.contains("1s to 24h"), "{said}");
+    let nobody = kit::run(uniprof().args(["save", "nobody-has-this-name"]));
+    assert_eq!(nobody.status, 2);
+    assert!(
+        nobody.stderr.contains(&first.id().to_string()),
+        "{}",
+        nobody.stderr
+    );
+    // The first one does not mind. Its target was idle, so there is nothing to keep at the end.
+    let name = file.file_name().unwrap().to_str().unwrap();
+    assert_eq!(kit::run(uniprof().args(["save", name])).status, 0);
+    signal("-INT", first.id());
+    first.wait().unwrap();
+    assert!(!folder_of(&file).exists());
+}
