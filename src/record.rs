@@ -4,6 +4,7 @@ mod destination;
 mod warnings;
 mod summary;
 mod start;
+pub mod boot;
 pub mod call_recording;
 mod domain_file;
 pub mod domains;
@@ -13,6 +14,7 @@ use crate::elf::Elf;
 use crate::memory;
 use crate::outcome::Outcome;
 use crate::quantity::{self, parse_duration, parse_rate, parse_share, parse_stack_bytes};
+use crate::record::boot::BootFlags;
 use crate::record::destination::OutputPath;
 use crate::target::ExitStatus;
 use crate::target::resolvers;
@@ -52,6 +54,7 @@ Examples:
   uniprof record --frame-pointers -- ./server  small recordings of code that has frame pointers
   uniprof record --calls parse,reply -d 5s --elf app.elf qemu:/run/qmp.sock   single calls
   uniprof record --off-cpu -d 10s pid:1234     where its threads wait, too
+  uniprof record --boot --elf app.elf -- qemu-system-x86_64 -kernel app.elf   from the first instruction
   uniprof record -o - pid:1234 | ssh desk 'cat >run.uprof'
 
 The recording holds memory of the guest: it is created with mode 0600.")]
@@ -119,6 +122,9 @@ pub struct Args {
     /// waits for a processor. Guests under KVM, as root, and Xen domains (report --time, --exits)
     #[arg(long)]
     pub host: bool,
+
+    #[command(flatten)]
+    pub boot: BootFlags,
 
     /// Follow the calls of these functions by breakpoints, instead of samples (names as nm prints them):
     /// when, how long and in which other; for some seconds and functions that are not called all the time.
@@ -223,10 +229,13 @@ impl Args {
         self.all_domains || self.targets.len() > 1
     }
 
-    /// The only target, or the first one. With `--all-domains` the targets are Xen domains.
+    /// The only target, or the first one. With `--all-domains` the targets are Xen domains, and with `--boot` it is of
+    /// the kind that the command's guest will have.
     pub fn target(&self) -> Option<&str> {
         if self.all_domains {
             Some("")
+        } else if self.boot.boot {
+            Some(target::of_monitor(&self.command))
         } else {
             self.targets.first().map(String::as_str)
         }
@@ -246,6 +255,7 @@ impl Args {
     pub fn plan(&self) -> Plan {
         Plan {
             rate_hz: self.frequency,
+            boot: self.boot.first_rate(),
             duration: self.duration,
             stack_bytes: match self.stack {
                 None if self.frame_pointers => LEAF_STACK_BYTES,

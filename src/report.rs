@@ -85,7 +85,7 @@ fn nothing_of(unit: Unit, counted: u64) -> Option<&'static str> {
         Unit::VcpuTime => Some(
             "no wall time of a vCPU counts here: `uniprof record --host kvm:PID` records where it goes",
         ),
-        Unit::Samples => None,
+        Unit::Samples | Unit::Sampled => None,
     }
 }
 
@@ -147,7 +147,9 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     say_damages(&recordings);
     let counted = match profile.account.unit {
         Unit::VcpuTime => profile.account.vcpus,
-        Unit::Samples | Unit::OffCpu | Unit::Calls => profile.account.counted_samples(),
+        Unit::Samples | Unit::Sampled | Unit::OffCpu | Unit::Calls => {
+            profile.account.counted_samples()
+        },
     };
     if let Some(advice) = nothing_of(profile.account.unit, counted) {
         say(advice);

@@ -245,6 +245,7 @@ impl Content<'_> {
         let names: Vec<&str> = self.recordings.iter().map(Recording::subject).collect();
         let what = match self.profile.unit() {
             Unit::Samples => "",
+            Unit::Sampled => "time: ",
             Unit::OffCpu => "time off CPU: ",
             Unit::Calls => "time in calls: ",
             Unit::VcpuTime => "wall time of vCPUs: ",

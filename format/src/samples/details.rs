@@ -184,4 +184,10 @@ columns! {
         /// The number of the machine's processor on which the vCPU or thread was, or was last; `None` if unknown.
         cpu: Changes, IfKnown Decimal
     },
+    /// The time that the row stands for.
+    Period = 25 "period" Optional {
+        /// The period of sampling at this row, in nanoseconds, if periods differ within the recording: the time that
+        /// the row stands for; `None` if each row stands for a period of the recording's rate.
+        period_ns: Changes, IfKnown Decimal
+    },
 }

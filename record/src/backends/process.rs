@@ -16,7 +16,6 @@ mod members;
 mod room;
 mod ring_size;
 mod refusal;
-mod command;
 mod executing;
 mod repeats;
 mod census;
@@ -34,7 +33,7 @@ mod stopped;
 pub mod doctor;
 
 pub use cgroup::Cgroup;
-pub use command::{Command, ExitStatus};
+pub use crate::guest::command::{Command, ExitStatus};
 pub use perf::open as open_perf;
 pub use refusal::Refusal;
 pub use scope::Scope;

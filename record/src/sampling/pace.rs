@@ -32,8 +32,31 @@ pub struct Pace {
     /// Slot in the period, if only one of several guests may be paused at a time. `None` once their periods differ.
     slot: Option<Arc<PeriodSlot>>,
     limit: Option<OverheadLimit>,
+    /// What follows the higher rate of a boot's start, until it does.
+    later: Option<Later>,
+    /// The period to come, if it is another one.
+    next_ns: Option<f64>,
     housekeeping_ns: u64,
 }
+
+/// The rate after that of a boot's start.
+#[derive(Debug, Clone, Copy)]
+pub struct Later {
+    /// When it begins.
+    pub from_ns: u64,
+    /// Its period.
+    pub period_ns: f64,
+    /// The shortest period until then.
+    pub first_ns: f64,
+    /// The largest share of time that the guest may be frozen from then on.
+    pub most_overhead: Option<f64>,
+}
+
+/// The largest share of the time that a boot's start may be frozen: a period is as long as the freeze before it, or the
+/// guest would hardly get on.
+const MOST_OVERHEAD_AT_FIRST: f64 = 0.5;
+/// The longest period at a boot's start, in nanoseconds: a single long freeze is most often due to chance.
+const LONGEST_AT_FIRST_NS: f64 = 1e7;
 
 impl Pace {
     /// Starts the first period at `now_ns`.
@@ -46,10 +69,24 @@ impl Pace {
             random: fastrand::Rng::with_seed(now_ns),
             slot: None,
             limit: most_overhead.map(|most| OverheadLimit::new(most, period_ns)),
+            later: None,
+            next_ns: None,
             housekeeping_ns: now_ns,
         };
         pace.draw();
         pace
+    }
+
+    /// Starts the first period of a boot at `now_ns`, at its first rate.
+    pub fn of_boot(now_ns: u64, later: Later) -> Self {
+        let mut pace = Pace::new(now_ns, later.first_ns, None);
+        pace.later = Some(later);
+        pace
+    }
+
+    /// The current period, which a sample at the deadline stands for.
+    pub fn period_ns(&self) -> u64 {
+        self.period_ns as u64
     }
 
     /// Before the first sample: aligns the periods with those of recordings that have other slots.
@@ -86,8 +123,17 @@ impl Pace {
     /// Sets the deadline in the next period that isn't over. Returns how many were skipped.
     pub fn next(&mut self, now_ns: u64) -> u64 {
         self.advance(1);
+        self.period_ns = self.next_ns.take().unwrap_or(self.period_ns);
         let missed = self.over(now_ns);
         self.advance(missed);
+        if let Some(later) = self.later
+            && self.grid_ns >= later.from_ns
+        {
+            self.later = None;
+            self.period_ns = later.period_ns;
+            let limit = |most| OverheadLimit::new(most, later.period_ns);
+            self.limit = later.most_overhead.map(limit);
+        }
         self.draw();
         missed
     }
@@ -99,6 +145,15 @@ impl Pace {
 
     /// Accounts for a freeze; lowers the rate if the guest is frozen for too much of the time.
     pub fn spent(&mut self, frozen_ns: u64, control: &Control) {
+        if let Some(later) = &mut self.later {
+            // Its periods are of the time that the guest runs: none passes in a freeze.
+            self.grid_ns += frozen_ns;
+            later.from_ns = later.from_ns.saturating_add(frozen_ns);
+            let most = later.most_overhead.unwrap_or(MOST_OVERHEAD_AT_FIRST);
+            let needed_ns = (frozen_ns as f64 * (1.0 - most) / most).min(LONGEST_AT_FIRST_NS);
+            self.next_ns = Some(needed_ns.max(later.first_ns));
+            return;
+        }
         let Some(limit) = &mut self.limit else {
             return;
         };

@@ -9,7 +9,7 @@ use crate::guest::leaf_caller;
 use crate::guest::linux::{self, later::LaterKernels};
 use crate::guest::walk;
 use crate::sampling::codes::Codes;
-use crate::sampling::pace::Pace;
+use crate::sampling::pace::{Later, Pace};
 use crate::sampling::window::{MemoryReader, PIECE_BYTES, Window};
 use crate::source::control::{Control, Ending};
 use crate::source::ring::Sink;
@@ -46,9 +46,40 @@ pub struct Take {
     pub budget_ns: u64,
     /// Largest share of time that the guest may be frozen; the rate is lowered to keep it.
     pub most_overhead: Option<f64>,
+    /// For a guest that has not begun.
+    pub boot: Option<BootTake>,
+}
+
+/// How a boot is sampled.
+#[derive(Debug, Clone, Copy)]
+pub struct BootTake {
+    /// When its first instruction is due.
+    pub begins_ns: u64,
+    /// Nominal time between samples at first, and how long that lasts.
+    pub period_ns: f64,
+    pub lasts_ns: u64,
+    /// Whether further boots are sampled, too.
+    pub follows: bool,
 }
 
 impl Take {
+    /// Deadlines from `now_ns` on.
+    fn pace(&self, now_ns: u64) -> Pace {
+        let usual = (self.period_ns, self.most_overhead);
+        self.boot.map_or_else(
+            || Pace::new(now_ns, usual.0, usual.1),
+            |boot| {
+                let later = Later {
+                    from_ns: now_ns.saturating_add(boot.lasts_ns),
+                    period_ns: usual.0,
+                    first_ns: boot.period_ns,
+                    most_overhead: usual.1,
+                };
+                Pace::of_boot(now_ns, later)
+            },
+        )
+    }
+
     /// Most bytes copied of a second stack.
     fn beyond_bytes(&self) -> usize {
         BEYOND_BYTES.max(self.kernel_bytes).min(self.window_bytes)
@@ -87,10 +118,16 @@ pub fn stop_world(
     if let Some(ending) = look(source, sink) {
         return ending;
     }
+    if let Some(boot) = take.boot {
+        sleep_until(boot.begins_ns);
+        if let Err(error) = source.begin() {
+            return failed(source, sink, error);
+        }
+    }
     let start_ns = monotonic_ns();
     control.begin(start_ns);
-    let mut pace =
-        Pace::new(start_ns, take.period_ns, take.most_overhead).in_turn(source.period_slot());
+    let mut pace = take.pace(start_ns).in_turn(source.period_slot());
+    let mut boot = 0;
     loop {
         if let Some(ending) = wait(source, sink, pace.wake_ns, control) {
             // A sampler that had no processor until the end has missed deadlines.
@@ -99,9 +136,21 @@ pub fn stop_world(
             return ending;
         }
         let now_ns = monotonic_ns();
-        match round.sample(source, sink, pace.wake_ns) {
+        let period_ns = take.boot.map(|_| pace.period_ns());
+        match round.sample(source, sink, pace.wake_ns, period_ns) {
             Ok(frozen_ns) => pace.spent(frozen_ns, control),
             Err(error) => return failed(source, sink, error),
+        }
+        if let Some(how) = take.boot
+            && let Some(vcpu) = round.vcpus.all().first()
+            && vcpu.task.space != boot
+        {
+            if !how.follows {
+                let _ = look(source, sink);
+                return Ending::TargetEnded("the guest was reset".into());
+            }
+            boot = vcpu.task.space;
+            pace = take.pace(now_ns);
         }
         if let Some(kernels) = &mut later_kernels
             && let Some(vcpu) = round.vcpus.all().first()
@@ -249,6 +298,7 @@ impl<'a> Round<'a> {
         source: &mut dyn StopWorld,
         sink: &mut Sink,
         due_ns: u64,
+        period_ns: Option<u64>,
     ) -> Result<u64, SourceError> {
         // The last round's stacks are cleared before the freeze, to keep the pause short.
         let used = self.vcpus.all().len();
@@ -285,6 +335,7 @@ impl<'a> Round<'a> {
         let details = Details {
             cost_ns,
             late_ns: Some(late_ns),
+            period_ns,
             ..Details::default()
         };
         self.walk_all(source, sink, start_ns, details);
@@ -308,6 +359,7 @@ impl<'a> Round<'a> {
             slot.details = Details {
                 cost_ns: measured.cost_ns,
                 late_ns: measured.late_ns,
+                period_ns: measured.period_ns,
                 ..vcpu.details
             };
             slot.registers = vcpu.registers;

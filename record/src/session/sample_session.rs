@@ -2,7 +2,7 @@
 
 use crate::guest::linux::later::LaterKernels;
 use crate::guest::linux::{self, KernelFacts, Linux, NotRead, NotUnderstood};
-use crate::sampling::sampler::{self, Take};
+use crate::sampling::sampler::{self, BootTake, Take};
 use crate::session::bounds;
 use crate::source::control::{Control, Counters, Ending};
 use crate::source::plan::Plan;
@@ -20,6 +20,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use uprof::cold::{LossReason, TargetKind};
 use uprof::{Due, Durations};
+
+/// A boot begins so long after its recording was started, when its threads are ready.
+const BEFORE_BOOT_NS: u64 = 20_000_000;
 
 /// The outcome of a recording.
 #[derive(Debug, Clone)]
@@ -84,7 +87,9 @@ pub fn record<W: Write + Send>(
         namer,
     } = source;
     let mut facts = hot.facts().clone();
-    let (kernel, mut linux, failure) = match read_linux(&mut hot) {
+    // A guest that has not begun has no kernel yet.
+    let read = plan.boot.map_or_else(|| read_linux(&mut hot), |_| Ok((None, None)));
+    let (kernel, mut linux, failure) = match read {
         Ok((kernel, linux)) => (kernel, linux, None),
         Err(error) => (None, None, Some(error)),
     };
@@ -98,8 +103,14 @@ pub fn record<W: Write + Send>(
         let bytes = linux.prepare(plan.most_frames as usize, plan.stack_bytes);
         take.kernel_bytes = bytes.min(take.window_bytes);
     }
-    let start_ns = monotonic_ns();
-    let clock = bounds::clock_at(start_ns);
+    let clock = bounds::clock_at(monotonic_ns(), plan.boot.map_or(0, |_| BEFORE_BOOT_NS));
+    let start_ns = clock.monotonic_ns;
+    take.boot = plan.boot.map(|first| BootTake {
+        begins_ns: start_ns,
+        period_ns: 1e9 / first.rate_hz,
+        lasts_ns: u64::try_from(first.lasts.as_nanos()).unwrap_or(u64::MAX),
+        follows: plan.follow,
+    });
     let metadata = bounds::metadata(&facts, plan);
     let observer = Arc::new(SharedObserver::new(observer));
     let mut encoder = Encoder::create(
@@ -121,7 +132,7 @@ pub fn record<W: Write + Send>(
     let (mut sink, drain) = ring(
         take.kept_bytes.max(take.kernel_bytes),
         most_at_once(&hot),
-        plan.rate_hz,
+        plan.boot.map_or(plan.rate_hz, |first| first.rate_hz.max(plan.rate_hz)),
         is_guest,
     );
     let is_beside_others = matches!(&hot, Hot::StopWorld(source) if source.period_slot().is_some());
@@ -188,7 +199,7 @@ pub fn record<W: Write + Send>(
         missed_time: facts.missed_time,
         samples,
         bytes,
-        passed_ns: end.time_ns - start_ns,
+        passed_ns: end.time_ns.saturating_sub(start_ns),
         lost: tally.lost.clone(),
         late: tally.late,
         cost: tally.cost,
@@ -268,5 +279,6 @@ fn take_of(plan: &Plan) -> Take {
         most_frames: plan.most_frames as usize,
         budget_ns: u64::try_from(plan.budget.as_nanos()).unwrap_or(u64::MAX),
         most_overhead: plan.most_overhead,
+        boot: None,
     }
 }

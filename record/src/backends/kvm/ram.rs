@@ -20,6 +20,9 @@ const ACCESSED: u64 = 1 << 5;
 /// Bytes of code that are examined.
 const CODE_BYTES: usize = 16;
 
+/// Fewest pieces of evidence by which memory is found, if only one layout fits them.
+const FITS_MIN: u32 = 4;
+
 /// Evidence for the position of memory: how a vCPU translated the address of the code that it ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Evidence {
@@ -117,6 +120,11 @@ impl Ram {
     pub fn layout(&self) -> Option<Layout> {
         let (fitted, others) = self.fitted;
         self.layout.filter(|_| fitted > 3 * others)
+    }
+
+    /// Whether enough evidence shows where it is.
+    pub fn is_found(&self) -> bool {
+        self.fitted.0 >= FITS_MIN && self.possible.len() == 1 && self.layout().is_some()
     }
 
     /// Searches with the evidence of one paused vCPU.

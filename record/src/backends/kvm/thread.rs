@@ -48,6 +48,13 @@ impl Thread {
         })
     }
 
+    /// Thread `tid` of process `pid`, which this thread traces, and which is paused.
+    pub fn paused(pid: i32, tid: i32) -> Option<Thread> {
+        let thread = Thread::of(pid, tid)?;
+        let hold = Hold::Stopped(None);
+        Some(Thread { hold, ..thread })
+    }
+
     /// Its id.
     pub fn tid(&self) -> i32 {
         self.tid.as_raw()

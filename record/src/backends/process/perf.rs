@@ -1,7 +1,7 @@
 //! Samples processes through perf events, which the kernel writes into a ring buffer for each processor.
 
 use super::buffer_share::BufferShare;
-use super::command::Child;
+use crate::guest::command::Child;
 use super::events::{Events, Reach};
 use super::executing::Executing;
 use super::members::Members;

@@ -3,7 +3,7 @@
 //! Blocked threads are not stopped, as that would interrupt their system calls. If the recorder dies, the kernel
 //! detaches the threads and resumes them.
 
-use super::command::Child;
+use crate::guest::command::Child;
 use super::names::Names;
 use super::scope::Scope;
 use super::tracees::{self, Threads, Tracee, TraceeState};

@@ -310,6 +310,7 @@ pub(super) fn sample<'c>(
         late_ns,
         root,
         cpu,
+        period_ns,
     } = old.details;
     Sample {
         time_ns: old.time_ns,
@@ -322,6 +323,7 @@ pub(super) fn sample<'c>(
             late_ns,
             root,
             cpu,
+            period_ns,
         },
         registers: None,
         stack: None,
