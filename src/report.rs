@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use uniprof_report::profile::{By, Each, Profile, ReducedProfile, Sampled};
 use uniprof_report::recording::{Recording, Unit};
 use uniprof_report::source_files::SourceFiles;
+use uniprof_report::views::phases::Phase;
 use uniprof_report::views::{Content, FlagValue, Form, Needs, Output, Renderer};
 
 /// Show where the time went: tables, trees and flame graphs
@@ -59,11 +60,25 @@ pub struct Args {
         help_heading = "Form"
     )]
     format: FormFlag,
+    /// A function whose first entry --phases shows, and a name for the phase that it begins; may be repeated
+    #[arg(long, value_name = "NAME=FUNCTION", value_parser = parse_phase, requires = "phases", help_heading = "Form")]
+    phase: Vec<Phase>,
     /// Levels of --tree; 0 for all
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Form")]
     depth: usize,
     #[command(flatten)]
     showing: Showing,
+}
+
+/// A phase: `NAME=FUNCTION`, or a function alone. Names of C++ and Rust have `=` only behind `operator`.
+#[expect(clippy::unnecessary_wraps, reason = "clap's parsers may fail")]
+fn parse_phase(text: &str) -> Result<Phase, std::convert::Infallible> {
+    let parts = text.split_once('=').filter(|(name, _)| !name.contains("operator"));
+    let (name, function) = parts.unwrap_or((text, text));
+    Ok(Phase {
+        name: name.to_owned(),
+        function: function.to_owned(),
+    })
 }
 
 /// Says why a recording's source files are not looked for.
@@ -230,6 +245,7 @@ impl Args {
         Form {
             table: self.format.into(),
             rows: self.rows,
+            phases: self.phase.clone(),
             depth: self.depth,
             least_share: self.min_share,
             reverse: self.reverse,

@@ -120,11 +120,11 @@ pub fn stop_world(
     }
     if let Some(boot) = take.boot {
         sleep_until(boot.begins_ns);
-        if let Err(error) = source.begin() {
-            return failed(source, sink, error);
-        }
     }
     let start_ns = monotonic_ns();
+    if let Err(error) = source.begin() {
+        return failed(source, sink, error);
+    }
     control.begin(start_ns);
     let mut pace = take.pace(start_ns).in_turn(source.period_slot());
     let mut boot = 0;

@@ -184,6 +184,9 @@ pub fn record<W: Write + Send>(
     let mut totals = tally.totals();
     totals.extend(counted.iter().cloned());
     totals.extend(slowed_to_ns.map(|ns| ("slowed_to_period_ns".to_string(), ns)));
+    let late_ns = control.begun_ns.map(|begun_ns| begun_ns.saturating_sub(start_ns));
+    let late_ns = late_ns.filter(|_| plan.boot.is_some());
+    totals.extend(late_ns.map(|ns| ("boot_begun_late_ns".to_string(), ns)));
     let end = bounds::end_record(end_ns, &ending, totals);
     let images = encoder.take_held();
     let unplaced = encoder.unplaced();

@@ -33,6 +33,8 @@ pub struct Control {
     pub duration_ns: Option<u64>,
     /// When to stop, on the monotonic clock; also `None` before sampling has begun.
     pub stop_at_ns: Option<u64>,
+    /// When sampling began.
+    pub begun_ns: Option<u64>,
 }
 
 impl Control {
@@ -43,11 +45,13 @@ impl Control {
             counters,
             duration_ns: duration.map(nanoseconds),
             stop_at_ns: None,
+            begun_ns: None,
         }
     }
 
     /// Starts the duration at `now_ns`, when preparation is over.
     pub fn begin(&mut self, now_ns: u64) {
+        self.begun_ns = Some(now_ns);
         self.stop_at_ns = self
             .duration_ns
             .map(|duration_ns| now_ns.saturating_add(duration_ns));
