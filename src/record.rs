@@ -255,7 +255,8 @@ impl Args {
     pub fn plan(&self) -> Plan {
         Plan {
             rate_hz: self.frequency,
-            boot: self.boot.first_rate(),
+            boot: self.boot.first_rate(&self.command),
+            until: self.boot.until.clone(),
             duration: self.duration,
             stack_bytes: match self.stack {
                 None if self.frame_pointers => LEAF_STACK_BYTES,

@@ -7,12 +7,14 @@ use crate::quantity::parse_share;
 use crate::selection::{ProcessesFlag, Selection, inform, say, say_damages, say_warnings};
 use crate::showing::Showing;
 use crate::views::{self, SelectedValue, SelectedView, SelectedViews};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use uniprof_report::profile::{By, Each, Profile, ReducedProfile, Sampled};
 use uniprof_report::recording::{Recording, Unit};
 use uniprof_report::source_files::SourceFiles;
 use uniprof_report::views::phases::Phase;
 use uniprof_report::views::{Content, FlagValue, Form, Needs, Output, Renderer};
+use uprof::State;
 
 /// Show where the time went: tables, trees and flame graphs
 #[derive(Debug, clap::Args)]
@@ -73,7 +75,9 @@ pub struct Args {
 /// A phase: `NAME=FUNCTION`, or a function alone. Names of C++ and Rust have `=` only behind `operator`.
 #[expect(clippy::unnecessary_wraps, reason = "clap's parsers may fail")]
 fn parse_phase(text: &str) -> Result<Phase, std::convert::Infallible> {
-    let parts = text.split_once('=').filter(|(name, _)| !name.contains("operator"));
+    let parts = text
+        .split_once('=')
+        .filter(|(name, _)| !name.contains("operator"));
     let (name, function) = parts.unwrap_or((text, text));
     Ok(Phase {
         name: name.to_owned(),
@@ -123,6 +127,10 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     if needs(Needs::VcpuTime) {
         options.filter.unit = Some(Unit::VcpuTime);
     }
+    // A function is entered even if its vCPU waits for a processor just then.
+    if asked.iter().all(|one| one.view.name == "phases") && options.filter.states.is_empty() {
+        options.filter.states = BTreeSet::from([State::Running, State::Ready]);
+    }
     options.survey = needs(Needs::Places);
     let library = selecting.images.library()?;
     let by_place = (needs(Needs::Places) && !args.no_source || needs(Needs::Lines))
@@ -164,7 +172,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         Unit::VcpuTime => profile.account.vcpus,
         Unit::Samples | Unit::Sampled | Unit::OffCpu | Unit::Calls => {
             profile.account.counted_samples()
-        },
+        }
     };
     if let Some(advice) = nothing_of(profile.account.unit, counted) {
         say(advice);

@@ -17,7 +17,7 @@ use uniprof_record::gdb::call_tracer::CallTracer;
 use uniprof_record::gdb::open::Opening;
 use uniprof_record::guest::left_paused::{LeftPaused, ReadMark};
 use uniprof_record::kvm;
-use uniprof_record::plan::{LEAF_STACK_BYTES, PROCESS_STACK_BYTES};
+use uniprof_record::plan::{FIRST_RATE, LEAF_STACK_BYTES, PROCESS_STACK_BYTES};
 use uniprof_record::process::{self, Cgroup, Command, Process, Scope};
 use uniprof_record::qemu::{self, Monitor};
 use uniprof_record::xen;
@@ -415,6 +415,15 @@ pub fn of_monitor(command: &[String]) -> &'static str {
         "qemu:"
     } else {
         "kvm:"
+    }
+}
+
+/// The largest share of time that the start of a boot may be frozen. Behind a stub the guest runs on for a part of each
+/// freeze, by which times are wrong.
+pub fn most_overhead_at_first(command: &[String]) -> f64 {
+    match of_monitor(command) {
+        "qemu:" => 0.2,
+        _ => FIRST_RATE.most_overhead,
     }
 }
 

@@ -32,8 +32,8 @@ mod tracees;
 mod stopped;
 pub mod doctor;
 
-pub use cgroup::Cgroup;
 pub use crate::guest::command::{Command, ExitStatus};
+pub use cgroup::Cgroup;
 pub use perf::open as open_perf;
 pub use refusal::Refusal;
 pub use scope::Scope;

@@ -48,13 +48,11 @@ pub struct Later {
     pub period_ns: f64,
     /// The shortest period until then.
     pub first_ns: f64,
-    /// The largest share of time that the guest may be frozen from then on.
+    /// The largest share of time that the guest may be frozen until then, and from then on.
+    pub most_at_first: f64,
     pub most_overhead: Option<f64>,
 }
 
-/// The largest share of the time that a boot's start may be frozen: a period is as long as the freeze before it, or the
-/// guest would hardly get on.
-const MOST_OVERHEAD_AT_FIRST: f64 = 0.5;
 /// The longest period at a boot's start, in nanoseconds: a single long freeze is most often due to chance.
 const LONGEST_AT_FIRST_NS: f64 = 1e7;
 
@@ -149,7 +147,7 @@ impl Pace {
             // Its periods are of the time that the guest runs: none passes in a freeze.
             self.grid_ns += frozen_ns;
             later.from_ns = later.from_ns.saturating_add(frozen_ns);
-            let most = later.most_overhead.unwrap_or(MOST_OVERHEAD_AT_FIRST);
+            let most = later.most_at_first;
             let needed_ns = (frozen_ns as f64 * (1.0 - most) / most).min(LONGEST_AT_FIRST_NS);
             self.next_ns = Some(needed_ns.max(later.first_ns));
             return;

@@ -17,6 +17,7 @@ use crate::source::slot::Slot;
 use crate::source::{Frozen, Life, Pushed, SourceError, StopWorld, Vcpu, Vcpus};
 use crate::sys::clock::{monotonic_ns, sleep_exactly, sleep_until, start_promptly};
 use crate::sys::signal;
+use std::ops::Range;
 use uprof::cold::{LossReason, Target, TargetKind};
 use uprof::cpu::{SpecialRegisters, is_kernel_address};
 use uprof::{Arch, Details, Registers, Stop};
@@ -58,6 +59,8 @@ pub struct BootTake {
     /// Nominal time between samples at first, and how long that lasts.
     pub period_ns: f64,
     pub lasts_ns: u64,
+    /// The largest share of that time that the guest may be frozen.
+    pub most_overhead: f64,
     /// Whether further boots are sampled, too.
     pub follows: bool,
 }
@@ -73,6 +76,7 @@ impl Take {
                     from_ns: now_ns.saturating_add(boot.lasts_ns),
                     period_ns: usual.0,
                     first_ns: boot.period_ns,
+                    most_at_first: boot.most_overhead,
                     most_overhead: usual.1,
                 };
                 Pace::of_boot(now_ns, later)
@@ -113,6 +117,7 @@ pub fn stop_world(
     if !source.facts().freezes && take.window_bytes > 0 {
         round.sites = Some(CallSites::new(source.facts().target.arch));
     }
+    round.until = std::mem::take(&mut control.until);
     sleep_exactly();
     start_promptly();
     if let Some(ending) = look(source, sink) {
@@ -140,6 +145,9 @@ pub fn stop_world(
         match round.sample(source, sink, pace.wake_ns, period_ns) {
             Ok(frozen_ns) => pace.spent(frozen_ns, control),
             Err(error) => return failed(source, sink, error),
+        }
+        if round.is_reached {
+            return Ending::Stopped("the guest has reached the function of --until".into());
         }
         if let Some(how) = take.boot
             && let Some(vcpu) = round.vcpus.all().first()
@@ -264,6 +272,9 @@ struct Round<'a> {
     codes: Option<Codes>,
     /// Present if the guest runs on while its stacks are read.
     sites: Option<CallSites>,
+    /// Code in which a sample ends the recording, and whether there was one.
+    until: Vec<Range<u64>>,
+    is_reached: bool,
 }
 
 impl<'a> Round<'a> {
@@ -289,6 +300,8 @@ impl<'a> Round<'a> {
             copied: copied.collect(),
             codes: None,
             sites: None,
+            until: Vec::new(),
+            is_reached: false,
         }
     }
 
@@ -388,6 +401,10 @@ impl<'a> Round<'a> {
                 if let Some(codes) = &mut self.codes {
                     codes.want(vcpu, self.arch, slot.chain());
                 }
+                let chain = slot.chain();
+                let is_end =
+                    |code: &Range<u64>| chain.iter().any(|frame| code.contains(&frame.address));
+                self.is_reached |= self.until.iter().any(is_end);
                 let stack = copied.stack.raw();
                 let ip = self.arch.special_registers().ip;
                 let kept_bytes = self.take.kept_bytes(vcpu.registers.get(ip));

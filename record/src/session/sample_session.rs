@@ -7,12 +7,13 @@ use crate::session::bounds;
 use crate::source::control::{Control, Counters, Ending};
 use crate::source::plan::Plan;
 use crate::source::ring::ring;
-use crate::source::{HeldImage, Hot, Source, SourceError, Vcpus};
+use crate::source::{Facts, HeldImage, Hot, Source, SourceError, Vcpus};
 use crate::sys::clock::monotonic_ns;
 use crate::writing::encoder::{Encoder, NAP, Tally};
 use crate::writing::shared_observer::SharedObserver;
 use std::io::Write;
 use std::num::NonZero;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -87,8 +88,16 @@ pub fn record<W: Write + Send>(
         namer,
     } = source;
     let mut facts = hot.facts().clone();
+    let until = plan
+        .until
+        .as_deref()
+        .map(|name| code_of(name, &facts))
+        .transpose()?;
+    let until = until.unwrap_or_default();
     // A guest that has not begun has no kernel yet.
-    let read = plan.boot.map_or_else(|| read_linux(&mut hot), |_| Ok((None, None)));
+    let read = plan
+        .boot
+        .map_or_else(|| read_linux(&mut hot), |_| Ok((None, None)));
     let (kernel, mut linux, failure) = match read {
         Ok((kernel, linux)) => (kernel, linux, None),
         Err(error) => (None, None, Some(error)),
@@ -109,6 +118,7 @@ pub fn record<W: Write + Send>(
         begins_ns: start_ns,
         period_ns: 1e9 / first.rate_hz,
         lasts_ns: u64::try_from(first.lasts.as_nanos()).unwrap_or(u64::MAX),
+        most_overhead: plan.most_overhead.unwrap_or(first.most_overhead),
         follows: plan.follow,
     });
     let metadata = bounds::metadata(&facts, plan);
@@ -132,12 +142,14 @@ pub fn record<W: Write + Send>(
     let (mut sink, drain) = ring(
         take.kept_bytes.max(take.kernel_bytes),
         most_at_once(&hot),
-        plan.boot.map_or(plan.rate_hz, |first| first.rate_hz.max(plan.rate_hz)),
+        plan.boot
+            .map_or(plan.rate_hz, |first| first.rate_hz.max(plan.rate_hz)),
         is_guest,
     );
     let is_beside_others = matches!(&hot, Hot::StopWorld(source) if source.period_slot().is_some());
     let longest_nap = longest_nap(is_beside_others, plan.rate_hz);
     let mut control = Control::new(Arc::clone(&counters), plan.duration);
+    control.until = until;
 
     observer.mark(false);
     let (ending, mut tally) = std::thread::scope(|scope| {
@@ -184,7 +196,9 @@ pub fn record<W: Write + Send>(
     let mut totals = tally.totals();
     totals.extend(counted.iter().cloned());
     totals.extend(slowed_to_ns.map(|ns| ("slowed_to_period_ns".to_string(), ns)));
-    let late_ns = control.begun_ns.map(|begun_ns| begun_ns.saturating_sub(start_ns));
+    let late_ns = control
+        .begun_ns
+        .map(|begun_ns| begun_ns.saturating_sub(start_ns));
     let late_ns = late_ns.filter(|_| plan.boot.is_some());
     totals.extend(late_ns.map(|ns| ("boot_begun_late_ns".to_string(), ns)));
     let end = bounds::end_record(end_ns, &ending, totals);
@@ -217,6 +231,24 @@ pub fn record<W: Write + Send>(
         unplaced,
         kernel,
     })
+}
+
+/// Where the guest has function `name`, by its images.
+///
+/// # Errors
+/// No image has it.
+fn code_of(name: &str, facts: &Facts) -> Result<Vec<Range<u64>>, SourceError> {
+    let code: Vec<_> = facts
+        .images
+        .iter()
+        .flat_map(|image| image.ranges(name))
+        .collect();
+    if code.is_empty() {
+        return Err(SourceError(format!(
+            "--until: no image of the guest has a function `{name}`: give the image that has it with --elf FILE"
+        )));
+    }
+    Ok(code)
 }
 
 /// Number of samples of running vCPUs or threads, and the processor time that was counted for them.

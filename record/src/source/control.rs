@@ -3,6 +3,7 @@
 
 use crate::source::{Life, SourceError};
 use crate::sys::signal;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -33,6 +34,8 @@ pub struct Control {
     pub duration_ns: Option<u64>,
     /// When to stop, on the monotonic clock; also `None` before sampling has begun.
     pub stop_at_ns: Option<u64>,
+    /// Addresses of guest code in which a sample ends the recording.
+    pub until: Vec<Range<u64>>,
     /// When sampling began.
     pub begun_ns: Option<u64>,
 }
@@ -45,6 +48,7 @@ impl Control {
             counters,
             duration_ns: duration.map(nanoseconds),
             stop_at_ns: None,
+            until: Vec::new(),
             begun_ns: None,
         }
     }

@@ -10,6 +10,8 @@ pub struct Plan {
     pub rate_hz: f64,
     /// For a guest that is recorded from its first instruction: its rate at first.
     pub boot: Option<FirstRate>,
+    /// The function in which a sample ends the recording.
+    pub until: Option<String>,
     /// When to stop; `None`: when the guest ends or on request.
     pub duration: Option<Duration>,
     /// Raw stack bytes to keep of each sample, from its stack pointer up; 0 for none.
@@ -50,12 +52,15 @@ pub struct FirstRate {
     pub rate_hz: f64,
     /// How long it lasts.
     pub lasts: Duration,
+    /// The largest share of that time in which the guest may be frozen: a period is longer after a long freeze.
+    pub most_overhead: f64,
 }
 
 /// Samples a second at first of a guest that boots, and how long that lasts.
 pub const FIRST_RATE: FirstRate = FirstRate {
     rate_hz: 5000.0,
     lasts: Duration::from_secs(1),
+    most_overhead: 0.5,
 };
 
 /// Most stack bytes copied for a frame-pointer walk, unless more are kept.
@@ -78,6 +83,7 @@ impl Default for Plan {
         Plan {
             rate_hz: 99.0,
             boot: None,
+            until: None,
             duration: None,
             stack_bytes: LEAF_STACK_BYTES,
             fits_stack: false,

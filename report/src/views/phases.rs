@@ -10,7 +10,7 @@ use crate::recording::Recording;
 use crate::text::screen::{Notes, Screen};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
-use uprof::cold::Cost;
+use uprof::cold::{Cost, TargetKind};
 use uprof::words::duration;
 
 /// The row of this view in the table of views.
@@ -117,7 +117,9 @@ impl Pauses {
     fn run_ns(&self, boot: u32, since_ns: u64) -> u64 {
         let began_ns = self.boots.get(&boot).copied().unwrap_or(0);
         let passed_ns = since_ns.saturating_sub(began_ns);
-        let paused_ns = self.before_ns(since_ns).saturating_sub(self.before_ns(began_ns));
+        let paused_ns = self
+            .before_ns(since_ns)
+            .saturating_sub(self.before_ns(began_ns));
         passed_ns.saturating_sub(paused_ns)
     }
 }
@@ -145,8 +147,12 @@ impl Phases {
         }
         let mut rows: Vec<(String, Option<First>)> = if form.phases.is_empty() {
             let shown = shown(content);
-            let all = firsts.iter().filter(|(name, _)| shown.contains(**name));
-            all.map(|(name, first)| ((*name).to_owned(), Some(*first))).collect()
+            // An address without a name is no phase.
+            let is_named = |name: &str| !name.starts_with("0x");
+            let all = firsts.iter();
+            let all = all.filter(|(name, _)| shown.contains(**name) && is_named(name));
+            all.map(|(name, first)| ((*name).to_owned(), Some(*first)))
+                .collect()
         } else {
             let asked = form.phases.iter();
             asked
@@ -157,23 +163,41 @@ impl Phases {
         rows
     }
 
-    fn write_boot(&self, key: BootKey, content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
+    fn write_boot(
+        &self,
+        key: BootKey,
+        content: &Content<'_>,
+        out: &mut dyn Write,
+    ) -> io::Result<bool> {
         let pauses = &self.pauses[key.0];
         let screen = content.form.screen;
-        writeln!(out, "{:>10} {:>10} {:>10}  first seen", "after", "at most", "until next")?;
+        writeln!(
+            out,
+            "{:>10} {:>10} {:>10}  first seen",
+            "after", "at most", "until next"
+        )?;
         writeln!(out, "{:>10} {:>10} {:>10}", "", "earlier", "")?;
         let rows = self.rows(key, content);
         let run_ns = |since_ns| pauses.run_ns(key.1, since_ns);
         for (place, (name, first)) in rows.iter().enumerate() {
             let Some(first) = first else {
-                write_row(["-".into(), String::new(), String::new()], &format!("{name}: not seen"), screen, out)?;
+                write_row(
+                    ["-".into(), String::new(), String::new()],
+                    &format!("{name}: not seen"),
+                    screen,
+                    out,
+                )?;
                 continue;
             };
             let after_ns = run_ns(first.since_ns);
             let earlier_ns = after_ns.saturating_sub(run_ns(first.before_ns));
             let next = rows.get(place + 1).and_then(|(_, next)| *next);
             let until = next.map(|next| duration(run_ns(next.since_ns).saturating_sub(after_ns)));
-            let texts = [duration(after_ns), duration(earlier_ns), until.unwrap_or_default()];
+            let texts = [
+                duration(after_ns),
+                duration(earlier_ns),
+                until.unwrap_or_default(),
+            ];
             write_row(texts, name, screen, out)?;
         }
         Ok(rows.iter().any(|(_, first)| first.is_some()))
@@ -204,7 +228,12 @@ fn words(phase: &Phase) -> String {
     }
 }
 
-fn write_row(texts: [String; 3], name: &str, screen: Screen, out: &mut dyn Write) -> io::Result<()> {
+fn write_row(
+    texts: [String; 3],
+    name: &str,
+    screen: Screen,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     for text in texts {
         write!(out, "{text:>10} ")?;
     }
@@ -215,7 +244,10 @@ impl Renderer for Phases {
     fn add(&mut self, _: &[Recording], sampled: &Sampled) {
         let key = (sampled.recording, sampled.task.space);
         let began_ns = || self.pauses[key.0].boots.get(&key.1).copied().unwrap_or(0);
-        let (last_ns, stacks) = self.boots.entry(key).or_insert_with(|| (began_ns(), HashMap::new()));
+        let (last_ns, stacks) = self
+            .boots
+            .entry(key)
+            .or_insert_with(|| (began_ns(), HashMap::new()));
         let first = First {
             since_ns: sampled.since_ns,
             before_ns: *last_ns,
@@ -235,12 +267,18 @@ impl Renderer for Phases {
         let mut is_any = false;
         for key in &keys {
             let file = if files.len() > 1 { &files[key.0] } else { "" };
-            let boot = if keys.iter().any(|other| other.0 == key.0 && other.1 != key.1) {
+            let boot = if keys
+                .iter()
+                .any(|other| other.0 == key.0 && other.1 != key.1)
+            {
                 format!("boot {}", key.1 + 1)
             } else {
                 String::new()
             };
-            let parts: Vec<&str> = [file, &boot].into_iter().filter(|part| !part.is_empty()).collect();
+            let parts: Vec<&str> = [file, &boot]
+                .into_iter()
+                .filter(|part| !part.is_empty())
+                .collect();
             writeln!(out)?;
             if !parts.is_empty() {
                 screen.write_prose("", &format!("{}:", parts.join(", ")), 2, out)?;
@@ -248,13 +286,26 @@ impl Renderer for Phases {
             is_any |= self.write_boot(*key, content, out)?;
         }
         writeln!(out)?;
-        let paused_ns = self.pauses.iter().map(|one| one.whole_ns).fold(0, u64::saturating_add);
+        let paused_ns = self
+            .pauses
+            .iter()
+            .map(|one| one.whole_ns)
+            .fold(0, u64::saturating_add);
         let line = format!(
             "times are the guest's, without the recorder's pauses ({} in all); a function that returns between two \
              samples is not seen",
             duration(paused_ns)
         );
         screen.write_prose("", &line, 2, out)?;
+        let kinds = content
+            .recordings
+            .iter()
+            .map(|one| one.metadata().target.kind);
+        let mut kinds = kinds.filter(|kind| matches!(kind, TargetKind::Qemu | TargetKind::GdbStub));
+        if kinds.next().is_some() {
+            let line = "behind a stub the guest runs on for a part of each pause, and times are too short by that";
+            screen.write_prose("", line, 2, out)?;
+        }
         Ok(is_any)
     }
 }

@@ -65,7 +65,10 @@ pub fn open(command: &Command, images: Vec<Image>) -> Result<Source, SourceError
     held?;
     let first = tracing.vcpus.first().map(|first| first.pid);
     let monitor = Monitor::of(first.ok_or_else(|| tracing.none())?)?;
-    let vcpus = monitor.vcpus.iter().filter_map(|vcpu| tracing.thread_of(&monitor, vcpu));
+    let vcpus = monitor
+        .vcpus
+        .iter()
+        .filter_map(|vcpu| tracing.thread_of(&monitor, vcpu));
     let vcpus: Vec<VcpuThread> = vcpus.collect();
     let (found, total) = (vcpus.len(), monitor.vcpus.len());
     let source = attach(&monitor, images, || Ok(vcpus)).inspect_err(|_| tracing.let_vcpus_go())?;
@@ -237,7 +240,9 @@ impl Tracing {
                       qemu-system-x86_64 …";
         SourceError(match &self.ending {
             Some(Life::Ended(how) | Life::Crashed(how)) => {
-                format!("{how} before a vCPU under KVM entered a guest: nothing was recorded; {advice}")
+                format!(
+                    "{how} before a vCPU under KVM entered a guest: nothing was recorded; {advice}"
+                )
             }
             _ => format!(
                 "`{name}` has started no guest under KVM in {} s, and was ended: nothing was recorded; {advice}",

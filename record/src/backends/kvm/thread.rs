@@ -108,7 +108,9 @@ impl Thread {
         let flags = WaitPidFlag::WNOHANG | WaitPidFlag::__WALL;
         while monotonic_ns() < end_ns {
             match waitpid(self.tid, Some(flags)) {
-                Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) | Err(Errno::ECHILD) => return,
+                Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) | Err(Errno::ECHILD) => {
+                    return;
+                }
                 _ => sleep_until(monotonic_ns() + BETWEEN_POLLS_NS),
             }
         }

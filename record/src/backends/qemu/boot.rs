@@ -10,7 +10,7 @@ use crate::elf::Image;
 use crate::guest::command::{Child, Command};
 use crate::source::plan::Plan;
 use crate::source::{Life, Source, SourceError};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Longest wait for QEMU's monitor.
@@ -27,7 +27,10 @@ impl Folder {
         let template = std::env::temp_dir().join("uniprof-boot-XXXXXX");
         let made = nix::unistd::mkdtemp(&template);
         made.map(Folder).map_err(|error| {
-            let doing = format!("cannot create a folder in {}", std::env::temp_dir().display());
+            let doing = format!(
+                "cannot create a folder in {}",
+                std::env::temp_dir().display()
+            );
             SourceError::system(doing, error, "set TMPDIR")
         })
     }
@@ -46,7 +49,9 @@ pub fn emulates(arguments: &[String]) -> bool {
     let name = program.rsplit('/').next().unwrap_or_default();
     let uses_kvm = |word: &String| {
         let accelerators = word.split([',', ':', '=']);
-        word == "-enable-kvm" || word == "--enable-kvm" || accelerators.into_iter().any(|one| one == "kvm")
+        word == "-enable-kvm"
+            || word == "--enable-kvm"
+            || accelerators.into_iter().any(|one| one == "kvm")
     };
     name.starts_with("qemu-system-") && !arguments.iter().skip(1).any(uses_kvm)
 }
@@ -60,20 +65,28 @@ pub fn open(command: &Command, images: Vec<Image>, plan: &Plan) -> Result<Source
     let socket = folder.0.join("qmp");
     let mut command = command.clone();
     let monitor = format!("unix:{},server=on,wait=off", socket.display());
-    command.arguments.extend(["-S".into(), "-qmp".into(), monitor]);
+    command
+        .arguments
+        .extend(["-S".into(), "-qmp".into(), monitor]);
     let mut child = command.start()?;
     child.go()?;
-    await_socket(&mut child, &socket)?;
     let monitor = Monitor::at(&socket.to_string_lossy());
-    let opening = opening_of(&monitor, images, BEFORE_START)?;
+    await_monitor(&mut child, &monitor)?;
+    let mut opening = opening_of(&monitor, images, BEFORE_START)?;
+    if opening.name == monitor.to_string() {
+        command.program().clone_into(&mut opening.name);
+    }
     stub::open_boot(opening, plan, child)
 }
 
-fn await_socket(child: &mut Child, socket: &Path) -> Result<(), SourceError> {
+fn await_monitor(child: &mut Child, monitor: &Monitor) -> Result<(), SourceError> {
     let begun = Instant::now();
-    while !socket.exists() {
+    // Its socket may be there before anybody listens.
+    while monitor.connect().is_err() {
         if let Life::Ended(how) | Life::Crashed(how) = child.life() {
-            return Err(SourceError(format!("{how} before its guest began: nothing was recorded")));
+            return Err(SourceError(format!(
+                "{how} before its guest began: nothing was recorded"
+            )));
         }
         if begun.elapsed() > PATIENCE {
             return Err(SourceError(format!(
@@ -98,7 +111,9 @@ mod tests {
             emulates(&words)
         };
         assert!(says("qemu-system-x86_64 -M q35"));
-        assert!(says("/usr/bin/qemu-system-aarch64 -accel tcg -kernel /boot/kvm.img"));
+        assert!(says(
+            "/usr/bin/qemu-system-aarch64 -accel tcg -kernel /boot/kvm.img"
+        ));
         for line in [
             "qemu-system-x86_64 -enable-kvm",
             "qemu-system-x86_64 -accel kvm",
