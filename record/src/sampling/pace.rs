@@ -275,6 +275,40 @@ mod tests {
         f64::from(found) / f64::from(samples)
     }
 
+    #[test]
+    fn the_start_of_a_boot_is_of_the_time_that_the_guest_runs() {
+        let control = Control::new(Arc::default(), None);
+        let later = Later {
+            from_ns: 1_000_000,
+            period_ns: 500_000.0,
+            first_ns: 10_000.0,
+            most_at_first: 0.5,
+            most_overhead: None,
+        };
+        let mut pace = Pace::of_boot(0, later);
+        let (mut clock_ns, mut frozen_ns) = (0, 0);
+        for round in 1..=90 {
+            assert_eq!(pace.period_ns(), if round == 12 { 40_000 } else { 10_000 });
+            let cost_ns = if round == 11 { 40_000 } else { 7_000 };
+            clock_ns = pace.wake_ns + cost_ns;
+            frozen_ns += cost_ns;
+            pace.spent(cost_ns, &control);
+            assert_eq!(pace.next(clock_ns), 0, "no deadline passes in a freeze");
+        }
+        // 90 periods of the guest's time, one of them longer.
+        assert!(
+            (920_000..950_000).contains(&(clock_ns - frozen_ns)),
+            "{clock_ns}"
+        );
+        // A freeze by chance doesn't end the high rate for long.
+        pace.spent(900_000_000, &control);
+        pace.next(pace.wake_ns);
+        assert_eq!(pace.period_ns(), LONGEST_AT_FIRST_NS as u64);
+        pace.spent(0, &control);
+        pace.next(pace.wake_ns);
+        assert_eq!(pace.period_ns(), 500_000, "the usual rate");
+    }
+
     /// Guests that repeat themselves in 0.1 to 10 of our periods, at all phases. The error of a share is no larger than
     /// that of samples at independent times, whose variance is binomial.
     #[test]

@@ -25,8 +25,6 @@ pub(crate) const VIEW: View = View {
 
 /// Default least share of the samples of a function that is shown without being asked for.
 const LEAST_SHARE: f64 = 0.01;
-/// Most boots that are shown.
-const BOOTS_MAX: usize = 256;
 /// The total by which a boot began later than its recording.
 pub(crate) const BEGUN_LATE_NS: &str = "boot_begun_late_ns";
 /// Columns to the left of the names.
@@ -263,7 +261,7 @@ impl Renderer for Phases {
         }
         let recordings: Vec<&Recording> = content.recordings.iter().collect();
         let files = names(&recordings);
-        let keys: Vec<BootKey> = self.boots.keys().copied().take(BOOTS_MAX).collect();
+        let keys: Vec<BootKey> = self.boots.keys().copied().collect();
         let mut is_any = false;
         for key in &keys {
             let file = if files.len() > 1 { &files[key.0] } else { "" };
