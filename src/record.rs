@@ -109,7 +109,7 @@ pub struct Args {
     pub max_overhead: Option<f64>,
 
     /// When the domain reboots, is saved or migrates away, wait for one of its name or UUID, and go on with
-    /// that. Xen only
+    /// that. Xen only; with --boot, go on when the guest is reset
     #[arg(long)]
     pub follow: bool,
 
@@ -251,6 +251,14 @@ impl Args {
         Some(self.file()).filter(|output| *output != Path::new("-"))
     }
 
+    /// How many deadlines a second there were at least: those of a boot are as many as its samples.
+    fn deadlines_hz(&self, summary: &Summary) -> f64 {
+        let seconds = (summary.passed_ns as f64 / 1e9).max(1e-9);
+        let samples_hz = summary.samples as f64 / f64::from(summary.vcpus.max(1)) / seconds;
+        let first = self.boot.first_rate(&self.command);
+        first.map_or(self.frequency, |_| samples_hz.max(self.frequency))
+    }
+
     /// The plan that the flags describe.
     pub fn plan(&self) -> Plan {
         Plan {
@@ -304,7 +312,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
             "Next: uniprof report {file}, or a page with uniprof report --html {file}"
         ));
     }
-    let outcome = summary::outcome(&summary, args.frequency, "")?;
+    let outcome = summary::outcome(&summary, args.deadlines_hz(&summary), "")?;
     #[cfg(feature = "report")]
     let outcome = match outcome {
         Outcome::Done if !is_embedded => Outcome::Lossy,

@@ -23,14 +23,14 @@ pub struct BootFlags {
     #[arg(long, value_name = "HZ", requires = "boot", default_value_t = FIRST_RATE.rate_hz, value_parser = parse_rate)]
     pub boot_frequency: f64,
 
-    /// End the recording once a sample is in this function, or in what it calls (a name as nm prints it, where its image
-    /// is linked)
-    #[arg(long, value_name = "FUNCTION", requires = "boot")]
-    pub until: Option<String>,
-
     /// How long that lasts; then --frequency holds
     #[arg(long, value_name = "TIME", requires = "boot", default_value = "1s", value_parser = parse_duration)]
     pub boot_start: Duration,
+
+    /// End the recording once a sample is in this function, or in what it calls (a name as nm prints it, where its
+    /// image is linked)
+    #[arg(long, value_name = "FUNCTION", requires = "boot")]
+    pub until: Option<String>,
 }
 
 impl BootFlags {

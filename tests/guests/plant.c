@@ -1,4 +1,4 @@
-/* plant=N: before its work the guest spends N milliseconds in a phase of its own, by the ACPI timer of QEMU's q35, which
+/* plant=N: before its work the guest spends N milliseconds in a phase of its own, by the ACPI timer of QEMU's q35, that
  * counts the guest's time: it stands still while QEMU holds the guest. What it counted is printed. */
 #include "guest.h"
 

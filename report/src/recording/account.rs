@@ -260,7 +260,13 @@ impl Account {
         // Lost events are names and mappings, not samples.
         let samples = |reason| reason != LossReason::EventsLost;
         let mut lost = self.lost.iter().filter(|(reason, _)| samples(**reason));
-        let lost = lost.any(|(reason, count)| is_loss(*reason, *count, self.deadlines));
+        // Where the rate changed, there were as many deadlines as samples.
+        let deadlines = if self.unit == Unit::Sampled {
+            self.deadlines.max(self.read as f64)
+        } else {
+            self.deadlines
+        };
+        let lost = lost.any(|(reason, count)| is_loss(*reason, *count, deadlines));
         lost || self.damages > 0 || self.undecoded > 0 || self.unfinished > 0
     }
 

@@ -1,7 +1,7 @@
 //! Starts QEMU, and holds an emulated guest before its first instruction.
 //!
-//! Input: the command line of QEMU. Output: a source whose guest has not begun. QEMU gets three options more: `-S`, which
-//! keeps the vCPUs stopped, and a monitor in a folder that only its user can open. A recorder that fails ends QEMU.
+//! Input: the command line of QEMU. Output: a source whose guest has not begun. QEMU gets two options more: `-S`, by
+//! which its vCPUs wait, and a monitor in a folder that only its user can open. A recorder that fails ends QEMU.
 
 use super::qmp::Monitor;
 use super::source::opening_of;
