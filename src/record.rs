@@ -4,6 +4,7 @@ mod destination;
 mod warnings;
 mod summary;
 mod start;
+pub mod boot;
 mod status_line;
 mod save_when;
 mod window;
@@ -15,7 +16,8 @@ use crate::elf::Elf;
 #[cfg(feature = "report")]
 use crate::memory;
 use crate::outcome::Outcome;
-use crate::quantity::{parse_duration, parse_rate, parse_share, parse_stack_bytes};
+use crate::quantity::{self, parse_duration, parse_rate, parse_share, parse_stack_bytes};
+use crate::record::boot::BootFlags;
 use crate::record::destination::OutputPath;
 use crate::record::status_line::StatusLine;
 use crate::record::window::Window;
@@ -59,6 +61,7 @@ Examples:
   uniprof record --off-cpu -d 10s pid:1234     where its threads wait, too
   uniprof record --keep 60s web                the last minute, for `uniprof save` to write
   uniprof record --keep 60s --save-when 'silent for 2s' web
+  uniprof record --boot --elf app.elf -- qemu-system-x86_64 -kernel app.elf   from the first instruction
   uniprof record -o - pid:1234 | ssh desk 'cat >run.uprof'
 
 The recording holds memory of the guest: it is created with mode 0600.")]
@@ -128,7 +131,7 @@ pub struct Args {
     pub max_overhead: Option<f64>,
 
     /// When the domain reboots, is saved or migrates away, wait for one of its name or UUID, and go on with
-    /// that. Xen only
+    /// that. Xen only; with --boot, go on when the guest is reset
     #[arg(long)]
     pub follow: bool,
 
@@ -141,6 +144,9 @@ pub struct Args {
     /// waits for a processor. Guests under KVM, as root, and Xen domains (report --time, --exits)
     #[arg(long)]
     pub host: bool,
+
+    #[command(flatten)]
+    pub boot: BootFlags,
 
     /// Follow the calls of these functions by breakpoints, instead of samples (names as nm prints them):
     /// when, how long and in which other; for some seconds and functions that are not called all the time.
@@ -245,10 +251,13 @@ impl Args {
         self.all_domains || self.targets.len() > 1
     }
 
-    /// The only target, or the first one. With `--all-domains` the targets are Xen domains.
+    /// The only target, or the first one. With `--all-domains` the targets are Xen domains, and with `--boot` it is of
+    /// the kind that the command's guest will have.
     pub fn target(&self) -> Option<&str> {
         if self.all_domains {
             Some("")
+        } else if self.boot.boot {
+            Some(target::of_monitor(&self.command))
         } else {
             self.targets.first().map(String::as_str)
         }
@@ -264,10 +273,20 @@ impl Args {
         Some(self.file()).filter(|output| *output != Path::new("-"))
     }
 
+    /// How many deadlines a second there were at least: those of a boot are as many as its samples.
+    fn deadlines_hz(&self, summary: &Summary) -> f64 {
+        let seconds = (summary.passed_ns as f64 / 1e9).max(1e-9);
+        let samples_hz = summary.samples as f64 / f64::from(summary.vcpus.max(1)) / seconds;
+        let first = self.boot.first_rate(&self.command);
+        first.map_or(self.frequency, |_| samples_hz.max(self.frequency))
+    }
+
     /// The plan that the flags describe.
     pub fn plan(&self) -> Plan {
         Plan {
             rate_hz: self.frequency,
+            boot: self.boot.first_rate(&self.command),
+            until: self.boot.until.clone(),
             duration: self.duration,
             stack_bytes: match self.stack {
                 None if self.frame_pointers => LEAF_STACK_BYTES,
@@ -315,7 +334,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
             "Next: uniprof report {file}, or a page with uniprof report --html {file}"
         ));
     }
-    let outcome = summary::outcome(&summary, args.frequency, "")?;
+    let outcome = summary::outcome(&summary, args.deadlines_hz(&summary), "")?;
     #[cfg(feature = "report")]
     let outcome = match outcome {
         Outcome::Done if !is_embedded => Outcome::Lossy,

@@ -7,11 +7,14 @@ use crate::quantity::parse_share;
 use crate::selection::{ProcessesFlag, Selection, inform, say, say_damages, say_warnings};
 use crate::showing::Showing;
 use crate::views::{self, SelectedValue, SelectedView, SelectedViews};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use uniprof_report::profile::{By, Each, Profile, ReducedProfile, Sampled};
 use uniprof_report::recording::{Recording, Unit};
 use uniprof_report::source_files::SourceFiles;
+use uniprof_report::views::phases::Phase;
 use uniprof_report::views::{Content, FlagValue, Form, Needs, Output, Renderer};
+use uprof::State;
 
 /// Show where the time went: tables, trees and flame graphs
 #[derive(Debug, clap::Args)]
@@ -59,11 +62,27 @@ pub struct Args {
         help_heading = "Form"
     )]
     format: FormFlag,
+    /// A function whose first entry --phases shows, and a name for the phase that it begins; may be repeated
+    #[arg(long, value_name = "NAME=FUNCTION", value_parser = parse_phase, requires = "phases", help_heading = "Form")]
+    phase: Vec<Phase>,
     /// Levels of --tree; 0 for all
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Form")]
     depth: usize,
     #[command(flatten)]
     showing: Showing,
+}
+
+/// A phase: `NAME=FUNCTION`, or a function alone. Names of C++ and Rust have `=` only behind `operator`.
+#[expect(clippy::unnecessary_wraps, reason = "clap's parsers may fail")]
+fn parse_phase(text: &str) -> Result<Phase, std::convert::Infallible> {
+    let parts = text
+        .split_once('=')
+        .filter(|(name, _)| !name.contains("operator"));
+    let (name, function) = parts.unwrap_or((text, text));
+    Ok(Phase {
+        name: name.to_owned(),
+        function: function.to_owned(),
+    })
 }
 
 /// Says why a recording's source files are not looked for.
@@ -85,7 +104,7 @@ fn nothing_of(unit: Unit, counted: u64) -> Option<&'static str> {
         Unit::VcpuTime => Some(
             "no wall time of a vCPU counts here: `uniprof record --host kvm:PID` records where it goes",
         ),
-        Unit::Samples => None,
+        Unit::Samples | Unit::Sampled => None,
     }
 }
 
@@ -107,6 +126,10 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     }
     if needs(Needs::VcpuTime) {
         options.filter.unit = Some(Unit::VcpuTime);
+    }
+    // A function is entered even if its vCPU waits for a processor just then.
+    if asked.iter().all(|one| one.view.name == "phases") && options.filter.states.is_empty() {
+        options.filter.states = BTreeSet::from([State::Running, State::Ready]);
     }
     options.survey = needs(Needs::Places);
     let library = selecting.images.library()?;
@@ -147,7 +170,9 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     say_damages(&recordings);
     let counted = match profile.account.unit {
         Unit::VcpuTime => profile.account.vcpus,
-        Unit::Samples | Unit::OffCpu | Unit::Calls => profile.account.counted_samples(),
+        Unit::Samples | Unit::Sampled | Unit::OffCpu | Unit::Calls => {
+            profile.account.counted_samples()
+        }
     };
     if let Some(advice) = nothing_of(profile.account.unit, counted) {
         say(advice);
@@ -228,6 +253,7 @@ impl Args {
         Form {
             table: self.format.into(),
             rows: self.rows,
+            phases: self.phase.clone(),
             depth: self.depth,
             least_share: self.min_share,
             reverse: self.reverse,

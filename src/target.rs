@@ -17,7 +17,7 @@ use uniprof_record::gdb::call_tracer::CallTracer;
 use uniprof_record::gdb::open::Opening;
 use uniprof_record::guest::left_paused::{LeftPaused, ReadMark};
 use uniprof_record::kvm;
-use uniprof_record::plan::{LEAF_STACK_BYTES, PROCESS_STACK_BYTES};
+use uniprof_record::plan::{FIRST_RATE, LEAF_STACK_BYTES, PROCESS_STACK_BYTES};
 use uniprof_record::process::{self, Cgroup, Command, Process, Scope};
 use uniprof_record::qemu::{self, Monitor};
 use uniprof_record::xen;
@@ -102,7 +102,8 @@ const KIND_FLAGS: [KindFlag; 3] = [
         refusal: "--off-cpu is for processes: a guest's vCPUs have states instead (report --state)",
     },
     KindFlag {
-        is_given: |plan| plan.follow,
+        // The later boots of a guest that is recorded from its first one.
+        is_given: |plan| plan.follow && plan.boot.is_none(),
         kind: Kind::XenDomain,
         refusal: "--follow is for Xen domains: what else ends doesn't come back under its name",
     },
@@ -372,6 +373,9 @@ pub fn open(
     plan: &Plan,
     status: &ExitStatus,
 ) -> anyhow::Result<Source> {
+    if plan.boot.is_some() {
+        return open_boot(wanted, plan, status);
+    }
     let has_target = wanted.command.is_empty() && !wanted.all;
     let has_host = has_target && backend_of(wanted.target).is_some_and(|(one, _)| one.has_host);
     if plan.host && !has_host {
@@ -384,13 +388,7 @@ pub fn open(
         }
     }
     if !wanted.command.is_empty() {
-        let command = Process::Started(Command {
-            arguments: wanted.command.to_vec(),
-            keep_running: wanted.keep_running,
-            stdout_to_stderr: wanted.stdout_to_stderr,
-            status: status.clone(),
-        });
-        return open_process(wanted, command, plan);
+        return open_process(wanted, Process::Started(command(wanted, status)), plan);
     }
     if wanted.all {
         return open_running(wanted, Scope::Machine, plan);
@@ -399,6 +397,48 @@ pub fn open(
         Some((backend, rest)) => (backend.open)(rest, wanted, plan),
         None => bail!("unknown target `{}`: use {}", wanted.target, help()),
     }
+}
+
+/// The command to start.
+fn command(wanted: &TargetRequest<'_>, status: &ExitStatus) -> Command {
+    Command {
+        arguments: wanted.command.to_vec(),
+        keep_running: wanted.keep_running,
+        stdout_to_stderr: wanted.stdout_to_stderr,
+        status: status.clone(),
+    }
+}
+
+/// The prefix of targets like the guest that a monitor will have.
+pub fn of_monitor(command: &[String]) -> &'static str {
+    if qemu::boot::emulates(command) {
+        "qemu:"
+    } else {
+        "kvm:"
+    }
+}
+
+/// The largest share of time that the start of a boot may be frozen. Behind a stub the guest runs on for a part of each
+/// freeze, by which times are wrong.
+pub fn most_overhead_at_first(command: &[String]) -> f64 {
+    match of_monitor(command) {
+        "qemu:" => 0.2,
+        _ => FIRST_RATE.most_overhead,
+    }
+}
+
+/// Starts a monitor, and opens its guest, which has not begun.
+fn open_boot(
+    wanted: &TargetRequest<'_>,
+    plan: &Plan,
+    status: &ExitStatus,
+) -> anyhow::Result<Source> {
+    let (command, images) = (command(wanted, status), images_of(wanted)?);
+    let source = match of_monitor(wanted.command) {
+        "qemu:" => qemu::boot::open(&command, images, plan),
+        _ => kvm::open_boot(&command, images),
+    };
+    Ok(source?)
 }
 
 /// Opens the target to follow calls in it. May fork, so no thread may run yet.

@@ -1,8 +1,9 @@
-//! Code that all kinds of guests share, unlike processes: page tables, a kernel of their own, code that is compared
+//! Code that kinds of guests share: page tables, a kernel of their own, code that is compared
 //! with an image, and the need to be resumed whatever happens to the recorder.
 //!
 //! `walk` follows the frame pointers of a copied stack; `addresses` remembers kernel addresses that need names; `held`
 //! resumes threads in the best order.
+//! `command` is a program that the recorder starts: a process to sample, or the monitor of a guest to come.
 //! `endpoint` connects to a stub, a monitor or an agent; `xenstore` looks up Xen's domains; `page_tables` translates
 //! addresses; `boots` distinguishes a guest's boots; `processor_time` compares samples with the time that was counted;
 //! `timeline` says where each moment of a vCPU goes, `exits` sums its exits, and `pauses` knows the recorder's;
@@ -13,6 +14,7 @@
 //! finds the guest by it.
 
 pub mod walk;
+pub mod command;
 pub(crate) mod addresses;
 pub(crate) mod held;
 pub mod endpoint;

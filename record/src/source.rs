@@ -280,6 +280,14 @@ pub trait StopWorld: Send {
         Ok(())
     }
 
+    /// Lets a guest that was opened before its first instruction begin. Called once, before the first freeze.
+    ///
+    /// # Errors
+    /// Says why it can't begin.
+    fn begin(&mut self) -> Result<(), SourceError> {
+        Ok(())
+    }
+
     /// Freezes the guest and reads the registers of all vCPUs in one step.
     ///
     /// `vcpus` is empty when this is called, at `now_ns`. On an error the guest must be running again.

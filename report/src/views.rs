@@ -12,6 +12,7 @@ pub mod annotate;
 pub mod flame;
 pub mod cpus;
 pub mod vcpu_time;
+pub mod phases;
 pub mod exits;
 pub mod slowest;
 pub mod listing;
@@ -32,6 +33,7 @@ use crate::source_files::SourceFiles;
 use crate::text::printable;
 use crate::text::screen::Screen;
 use flame::FlameOptions;
+use phases::Phase;
 use std::io::{self, Write};
 use tree::TreeOptions;
 
@@ -135,6 +137,7 @@ pub const VIEWS: &[View] = &[
     slowest::VIEW,
     syscalls::VIEW,
     listing::VIEW,
+    phases::VIEW,
     vcpu_time::VIEW,
     exits::VIEW,
     annotate::VIEW,
@@ -201,6 +204,8 @@ pub struct Form {
     pub table: TableForm,
     /// Number of rows of that table; 0 for all.
     pub rows: usize,
+    /// The functions whose first entries are asked for; empty for the most frequent.
+    pub phases: Vec<Phase>,
     /// Number of levels of the tree; 0 for all.
     pub depth: usize,
     /// The least share of the samples, 0 to 1, that is shown; `None` for the view's default.
@@ -245,6 +250,7 @@ impl Content<'_> {
         let names: Vec<&str> = self.recordings.iter().map(Recording::subject).collect();
         let what = match self.profile.unit() {
             Unit::Samples => "",
+            Unit::Sampled => "time: ",
             Unit::OffCpu => "time off CPU: ",
             Unit::Calls => "time in calls: ",
             Unit::VcpuTime => "wall time of vCPUs: ",

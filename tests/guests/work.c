@@ -176,7 +176,7 @@ static int option(const char *name, u64 *value)
 /* hold: no vCPU begins its work until someone from outside writes 0 here. */
 volatile u64 hold;
 
-struct plan { u64 deep, irq, block, cycle, naps, nowhere, outside, remap, rounds, reason, late, vcpus, exits; };
+struct plan { u64 deep, irq, block, cycle, naps, nowhere, outside, remap, rounds, reason, late, vcpus, exits, plant; };
 static struct plan plan;
 
 static void read_plan(void)
@@ -184,6 +184,7 @@ static void read_plan(void)
 	static const struct { const char *name; u64 *value; } options[] = {
 		{ "deep", &plan.deep }, { "rounds", &plan.rounds }, { "reason", &plan.reason },
 		{ "late", &plan.late }, { "vcpus", &plan.vcpus }, { "exits", &plan.exits },
+		{ "plant", &plan.plant },
 	};
 	static const struct { const char *name; u64 *value; } words[] = {
 		{ "irq", &plan.irq }, { "block", &plan.block }, { "cycle", &plan.cycle },
@@ -282,6 +283,10 @@ void guest_main(char *pv_info, u32 hvm_info)
 	for (int vcpu = 1; vcpu < MAX_VCPUS; vcpu++)
 		if (!(vcpu == 3 && (plan.late || plan.block)) && start_vcpu(vcpu))
 			break;
+#ifdef __x86_64__
+	if (plan.plant)
+		after_planted(planted(plan.plant));
+#endif
 	if (plan.irq)
 		start_timer();
 	vcpu_main(0);

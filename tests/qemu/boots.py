@@ -1,11 +1,13 @@
 """Guests that are reset while they are recorded, and one in 32-bit mode."""
 
+import os
 import re
 import time
 
 import machine
 from machine import GUESTS, OUT, Machine
-import judge  # its folder is known by machine, as is the next
+import booted  # its folder is known by machine, as are the next
+import judge
 import printed
 from unikernel import check
 
@@ -150,4 +152,14 @@ def linux_reset_while_recorded(uniprof):
     return "; ".join(told)
 
 
-SCENARIOS = [image_reset_while_recorded, linux_reset_while_recorded, mode_of_32_bit_code]
+def boot_from_the_first_instruction(uniprof):
+    """QEMU is started by the recorder, and ended with the recording; BOOTS=50 for more boots."""
+    recording, console, count = OUT / "boot.uprof", OUT / "boot.console", int(os.environ.get("BOOTS", "2"))
+    for _ in range(count):
+        booted.record(uniprof, GUESTS / "guest.elf", recording, console)
+        verdict = booted.check_boot(uniprof, recording, console, counts_pauses=False)
+    return f"{count} boots; the last one: {verdict}"
+
+
+SCENARIOS = [boot_from_the_first_instruction, image_reset_while_recorded, linux_reset_while_recorded,
+             mode_of_32_bit_code]

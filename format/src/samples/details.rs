@@ -184,6 +184,12 @@ columns! {
         /// The number of the machine's processor on which the vCPU or thread was, or was last; `None` if unknown.
         cpu: Changes, IfKnown Decimal
     },
+    /// The time that the row stands for.
+    Period = 25 "period" Optional {
+        /// The period of sampling at this row, in nanoseconds, if periods differ within the recording: the time that
+        /// the row stands for; `None` if each row stands for a period of the recording's rate.
+        period_ns: Changes, IfKnown Decimal
+    },
     /// The guest's instruction, of a thread that ran a guest.
     GuestIp = 26 "guest-ip" Optional {
         /// The instruction of the guest that the thread, a vCPU of a monitor, ran under KVM; `None` if it ran none. The

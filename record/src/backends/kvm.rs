@@ -15,6 +15,8 @@ mod ram;
 mod rescue;
 mod host;
 mod source;
+mod boot;
 pub mod doctor;
 
+pub use boot::open as open_boot;
 pub use source::open;

@@ -16,7 +16,6 @@ mod members;
 mod room;
 mod ring_size;
 mod refusal;
-mod command;
 mod executing;
 mod repeats;
 mod census;
@@ -33,8 +32,8 @@ mod tracees;
 mod stopped;
 pub mod doctor;
 
+pub use crate::guest::command::{Command, ExitStatus};
 pub use cgroup::Cgroup;
-pub use command::{Command, ExitStatus};
 pub use perf::open as open_perf;
 pub use refusal::Refusal;
 pub use scope::Scope;

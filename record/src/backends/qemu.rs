@@ -10,6 +10,7 @@ pub mod qmp;
 pub mod machine;
 mod ram;
 pub mod source;
+pub mod boot;
 mod advice;
 pub mod doctor;
 

@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use uprof::cold::{Code, Contents, MappedFile, Mapping, ModuleChange, ModuleEvent};
@@ -186,6 +187,16 @@ impl Image {
         moved
             .filter(|(_, address)| self.text_at(*address, 1).is_some())
             .collect()
+    }
+
+    /// The addresses of the functions with this name, where the image says that it is.
+    pub fn ranges(&self, name: &str) -> impl Iterator<Item = Range<u64>> {
+        let read = |into: &mut [u8], at| self.file.read_exact_at(into, at);
+        let found = symbols::ranges(&read, &[name.to_owned()]).into_iter();
+        let moved_by = self.moved_by;
+        found.map(move |(_, code)| {
+            code.start.wrapping_add(moved_by)..code.end.wrapping_add(moved_by)
+        })
     }
 
     /// Whether the guest's code shows this image at its stated address. Until the `last` code has come, this is true

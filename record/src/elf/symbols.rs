@@ -4,6 +4,7 @@
 //! the amount read is limited. Source: System V ABI, chapter 4 ("Sections", "Symbol Table").
 
 use crate::elf::{Read, is_wide};
+use std::ops::Range;
 
 const SHT_SYMTAB: u32 = 2;
 const SHT_DYNSYM: u32 = 11;
@@ -30,20 +31,20 @@ struct Table {
 /// The functions with one of these names: the index of the name and the link-time address. Several functions may have
 /// the same name. Empty if there is no symbol table.
 pub fn functions(from: &Read<'_>, wanted: &[String]) -> Vec<(usize, u64)> {
-    let mut found = with_sizes(from, wanted);
-    found.dedup_by_key(|(index, address, _)| (*index, *address));
-    let found = found.into_iter();
-    found.map(|(index, address, _)| (index, address)).collect()
+    let found = ranges(from, wanted).into_iter();
+    let mut found: Vec<_> = found.map(|(index, code)| (index, code.start)).collect();
+    found.dedup();
+    found
 }
 
-/// The same, each with its size in bytes.
-pub fn with_sizes(from: &Read<'_>, wanted: &[String]) -> Vec<(usize, u64, u64)> {
+/// The same, with the range of link-time addresses. A function without a size has one byte.
+pub fn ranges(from: &Read<'_>, wanted: &[String]) -> Vec<(usize, Range<u64>)> {
     let mut found = Vec::new();
     for table in tables(from).unwrap_or_default() {
         // The search ends where a table can't be read; functions found before that count.
         let _ = search(from, &table, wanted, &mut found);
     }
-    found.sort_unstable();
+    found.sort_unstable_by_key(|(index, code)| (*index, code.start, code.end));
     found.dedup();
     found
 }
@@ -79,7 +80,7 @@ fn search(
     from: &Read<'_>,
     table: &Table,
     wanted: &[String],
-    found: &mut Vec<(usize, u64, u64)>,
+    found: &mut Vec<(usize, Range<u64>)>,
 ) -> Option<()> {
     let count = (table.symbols.1 / ENTRY_BYTES).min(MOST_SYMBOLS);
     let names_bytes = table.names.1.min(MOST_NAME_BYTES);
@@ -96,7 +97,7 @@ fn search(
             let name = u64::from(u32::from_le_bytes(entry[..4].try_into().ok()?));
             let section = u16::from_le_bytes(entry[6..8].try_into().ok()?);
             let address = u64::from_le_bytes(entry[8..16].try_into().ok()?);
-            let size = u64::from_le_bytes(entry[16..24].try_into().ok()?);
+            let bytes = u64::from_le_bytes(entry[16..24].try_into().ok()?).max(1);
             if !matches!(entry[4] & 15, STT_NOTYPE | STT_FUNC) || section == 0 || name == 0 {
                 continue;
             }
@@ -112,7 +113,7 @@ fn search(
                 continue;
             };
             let same = wanted.iter().position(|name| name.as_bytes() == own);
-            found.extend(same.map(|index| (index, address, size)));
+            found.extend(same.map(|index| (index, address..address.saturating_add(bytes))));
         }
         at += some;
     }

@@ -32,8 +32,29 @@ pub struct Pace {
     /// Slot in the period, if only one of several guests may be paused at a time. `None` once their periods differ.
     slot: Option<Arc<PeriodSlot>>,
     limit: Option<OverheadLimit>,
+    /// What follows the higher rate of a boot's start, until it does.
+    later: Option<Later>,
+    /// The period to come, if it is another one.
+    next_ns: Option<f64>,
     housekeeping_ns: u64,
 }
+
+/// The rate after that of a boot's start.
+#[derive(Debug, Clone, Copy)]
+pub struct Later {
+    /// When it begins.
+    pub from_ns: u64,
+    /// Its period.
+    pub period_ns: f64,
+    /// The shortest period until then.
+    pub first_ns: f64,
+    /// The largest share of time that the guest may be frozen until then, and from then on.
+    pub most_at_first: f64,
+    pub most_overhead: Option<f64>,
+}
+
+/// The longest period at a boot's start, in nanoseconds: a single long freeze is most often due to chance.
+const LONGEST_AT_FIRST_NS: f64 = 1e7;
 
 impl Pace {
     /// Starts the first period at `now_ns`.
@@ -46,10 +67,24 @@ impl Pace {
             random: fastrand::Rng::with_seed(now_ns),
             slot: None,
             limit: most_overhead.map(|most| OverheadLimit::new(most, period_ns)),
+            later: None,
+            next_ns: None,
             housekeeping_ns: now_ns,
         };
         pace.draw();
         pace
+    }
+
+    /// Starts the first period of a boot at `now_ns`, at its first rate.
+    pub fn of_boot(now_ns: u64, later: Later) -> Self {
+        let mut pace = Pace::new(now_ns, later.first_ns, None);
+        pace.later = Some(later);
+        pace
+    }
+
+    /// The current period, which a sample at the deadline stands for.
+    pub fn period_ns(&self) -> u64 {
+        self.period_ns as u64
     }
 
     /// Before the first sample: aligns the periods with those of recordings that have other slots.
@@ -86,8 +121,17 @@ impl Pace {
     /// Sets the deadline in the next period that isn't over. Returns how many were skipped.
     pub fn next(&mut self, now_ns: u64) -> u64 {
         self.advance(1);
+        self.period_ns = self.next_ns.take().unwrap_or(self.period_ns);
         let missed = self.over(now_ns);
         self.advance(missed);
+        if let Some(later) = self.later
+            && self.grid_ns >= later.from_ns
+        {
+            self.later = None;
+            self.period_ns = later.period_ns;
+            let limit = |most| OverheadLimit::new(most, later.period_ns);
+            self.limit = later.most_overhead.map(limit);
+        }
         self.draw();
         missed
     }
@@ -99,6 +143,15 @@ impl Pace {
 
     /// Accounts for a freeze; lowers the rate if the guest is frozen for too much of the time.
     pub fn spent(&mut self, frozen_ns: u64, control: &Control) {
+        if let Some(later) = &mut self.later {
+            // Its periods are of the time that the guest runs: none passes in a freeze.
+            self.grid_ns += frozen_ns;
+            later.from_ns = later.from_ns.saturating_add(frozen_ns);
+            let most = later.most_at_first;
+            let needed_ns = (frozen_ns as f64 * (1.0 - most) / most).min(LONGEST_AT_FIRST_NS);
+            self.next_ns = Some(needed_ns.max(later.first_ns));
+            return;
+        }
         let Some(limit) = &mut self.limit else {
             return;
         };
@@ -220,6 +273,40 @@ mod tests {
             pace.next(pace.wake_ns);
         }
         f64::from(found) / f64::from(samples)
+    }
+
+    #[test]
+    fn the_start_of_a_boot_is_of_the_time_that_the_guest_runs() {
+        let control = Control::new(Arc::default(), None);
+        let later = Later {
+            from_ns: 1_000_000,
+            period_ns: 500_000.0,
+            first_ns: 10_000.0,
+            most_at_first: 0.5,
+            most_overhead: None,
+        };
+        let mut pace = Pace::of_boot(0, later);
+        let (mut clock_ns, mut frozen_ns) = (0, 0);
+        for round in 1..=90 {
+            assert_eq!(pace.period_ns(), if round == 12 { 40_000 } else { 10_000 });
+            let cost_ns = if round == 11 { 40_000 } else { 7_000 };
+            clock_ns = pace.wake_ns + cost_ns;
+            frozen_ns += cost_ns;
+            pace.spent(cost_ns, &control);
+            assert_eq!(pace.next(clock_ns), 0, "no deadline passes in a freeze");
+        }
+        // 90 periods of the guest's time, one of them longer.
+        assert!(
+            (920_000..950_000).contains(&(clock_ns - frozen_ns)),
+            "{clock_ns}"
+        );
+        // A freeze by chance doesn't end the high rate for long.
+        pace.spent(900_000_000, &control);
+        pace.next(pace.wake_ns);
+        assert_eq!(pace.period_ns(), LONGEST_AT_FIRST_NS as u64);
+        pace.spent(0, &control);
+        pace.next(pace.wake_ns);
+        assert_eq!(pace.period_ns(), 500_000, "the usual rate");
     }
 
     /// Guests that repeat themselves in 0.1 to 10 of our periods, at all phases. The error of a share is no larger than

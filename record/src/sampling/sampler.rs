@@ -9,7 +9,7 @@ use crate::guest::leaf_caller;
 use crate::guest::linux::{self, later::LaterKernels};
 use crate::guest::walk;
 use crate::sampling::codes::Codes;
-use crate::sampling::pace::Pace;
+use crate::sampling::pace::{Later, Pace};
 use crate::sampling::window::{MemoryReader, PIECE_BYTES, Window};
 use crate::source::control::{Control, Ending};
 use crate::source::ring::Sink;
@@ -17,6 +17,7 @@ use crate::source::slot::Slot;
 use crate::source::{Frozen, Life, Pushed, SourceError, StopWorld, Vcpu, Vcpus};
 use crate::sys::clock::{monotonic_ns, sleep_exactly, sleep_until, start_promptly};
 use crate::sys::signal;
+use std::ops::Range;
 use uprof::cold::{LossReason, Target, TargetKind};
 use uprof::cpu::{SpecialRegisters, is_kernel_address};
 use uprof::{Arch, Details, Registers, Stop};
@@ -46,9 +47,43 @@ pub struct Take {
     pub budget_ns: u64,
     /// Largest share of time that the guest may be frozen; the rate is lowered to keep it.
     pub most_overhead: Option<f64>,
+    /// For a guest that has not begun.
+    pub boot: Option<BootTake>,
+}
+
+/// How a boot is sampled.
+#[derive(Debug, Clone, Copy)]
+pub struct BootTake {
+    /// When its first instruction is due.
+    pub begins_ns: u64,
+    /// Nominal time between samples at first, and how long that lasts.
+    pub period_ns: f64,
+    pub lasts_ns: u64,
+    /// The largest share of that time that the guest may be frozen.
+    pub most_overhead: f64,
+    /// Whether further boots are sampled, too.
+    pub follows: bool,
 }
 
 impl Take {
+    /// Deadlines from `now_ns` on.
+    fn pace(&self, now_ns: u64) -> Pace {
+        let usual = (self.period_ns, self.most_overhead);
+        self.boot.map_or_else(
+            || Pace::new(now_ns, usual.0, usual.1),
+            |boot| {
+                let later = Later {
+                    from_ns: now_ns.saturating_add(boot.lasts_ns),
+                    period_ns: usual.0,
+                    first_ns: boot.period_ns,
+                    most_at_first: boot.most_overhead,
+                    most_overhead: usual.1,
+                };
+                Pace::of_boot(now_ns, later)
+            },
+        )
+    }
+
     /// Most bytes copied of a second stack.
     fn beyond_bytes(&self) -> usize {
         BEYOND_BYTES.max(self.kernel_bytes).min(self.window_bytes)
@@ -82,15 +117,22 @@ pub fn stop_world(
     if !source.facts().freezes && take.window_bytes > 0 {
         round.sites = Some(CallSites::new(source.facts().target.arch));
     }
+    round.until = std::mem::take(&mut control.until);
     sleep_exactly();
     start_promptly();
     if let Some(ending) = look(source, sink) {
         return ending;
     }
+    if let Some(boot) = take.boot {
+        sleep_until(boot.begins_ns);
+    }
     let start_ns = monotonic_ns();
+    if let Err(error) = source.begin() {
+        return failed(source, sink, error);
+    }
     control.begin(start_ns);
-    let mut pace =
-        Pace::new(start_ns, take.period_ns, take.most_overhead).in_turn(source.period_slot());
+    let mut pace = take.pace(start_ns).in_turn(source.period_slot());
+    let mut boot = 0;
     loop {
         if let Some(ending) = wait(source, sink, pace.wake_ns, control) {
             // A sampler that had no processor until the end has missed deadlines.
@@ -99,9 +141,24 @@ pub fn stop_world(
             return ending;
         }
         let now_ns = monotonic_ns();
-        match round.sample(source, sink, pace.wake_ns) {
+        let period_ns = take.boot.map(|_| pace.period_ns());
+        match round.sample(source, sink, pace.wake_ns, period_ns) {
             Ok(frozen_ns) => pace.spent(frozen_ns, control),
             Err(error) => return failed(source, sink, error),
+        }
+        if round.is_reached {
+            return Ending::Stopped("the guest has reached the function of --until".into());
+        }
+        if let Some(how) = take.boot
+            && let Some(vcpu) = round.vcpus.all().first()
+            && vcpu.task.space != boot
+        {
+            if !how.follows {
+                let _ = look(source, sink);
+                return Ending::TargetEnded("the guest was reset".into());
+            }
+            boot = vcpu.task.space;
+            pace = take.pace(now_ns);
         }
         if let Some(kernels) = &mut later_kernels
             && let Some(vcpu) = round.vcpus.all().first()
@@ -215,6 +272,9 @@ struct Round<'a> {
     codes: Option<Codes>,
     /// Present if the guest runs on while its stacks are read.
     sites: Option<CallSites>,
+    /// Code in which a sample ends the recording, and whether there was one.
+    until: Vec<Range<u64>>,
+    is_reached: bool,
 }
 
 impl<'a> Round<'a> {
@@ -240,6 +300,8 @@ impl<'a> Round<'a> {
             copied: copied.collect(),
             codes: None,
             sites: None,
+            until: Vec::new(),
+            is_reached: false,
         }
     }
 
@@ -249,6 +311,7 @@ impl<'a> Round<'a> {
         source: &mut dyn StopWorld,
         sink: &mut Sink,
         due_ns: u64,
+        period_ns: Option<u64>,
     ) -> Result<u64, SourceError> {
         // The last round's stacks are cleared before the freeze, to keep the pause short.
         let used = self.vcpus.all().len();
@@ -285,6 +348,7 @@ impl<'a> Round<'a> {
         let details = Details {
             cost_ns,
             late_ns: Some(late_ns),
+            period_ns,
             ..Details::default()
         };
         self.walk_all(source, sink, start_ns, details);
@@ -308,6 +372,7 @@ impl<'a> Round<'a> {
             slot.details = Details {
                 cost_ns: measured.cost_ns,
                 late_ns: measured.late_ns,
+                period_ns: measured.period_ns,
                 ..vcpu.details
             };
             slot.registers = vcpu.registers;
@@ -336,6 +401,10 @@ impl<'a> Round<'a> {
                 if let Some(codes) = &mut self.codes {
                     codes.want(vcpu, self.arch, slot.chain());
                 }
+                let chain = slot.chain();
+                let is_end =
+                    |code: &Range<u64>| chain.iter().any(|frame| code.contains(&frame.address));
+                self.is_reached |= self.until.iter().any(is_end);
                 let stack = copied.stack.raw();
                 let ip = self.arch.special_registers().ip;
                 let kept_bytes = self.take.kept_bytes(vcpu.registers.get(ip));

@@ -61,11 +61,12 @@ fn host() -> Host {
     }
 }
 
-/// Both clocks at the moment when the monotonic one shows `monotonic_ns`.
-pub fn clock_at(monotonic_ns: u64) -> ClockPair {
+/// Both clocks, `later_ns` after the moment at which the monotonic one shows `monotonic_ns`: now.
+pub fn clock_at(monotonic_ns: u64, later_ns: u64) -> ClockPair {
+    let later = i64::try_from(later_ns).unwrap_or(i64::MAX);
     ClockPair {
-        monotonic_ns,
-        realtime_ns: realtime_ns(),
+        monotonic_ns: monotonic_ns.saturating_add(later_ns),
+        realtime_ns: realtime_ns().saturating_add(later),
         guest: None,
     }
 }

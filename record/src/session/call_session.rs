@@ -66,7 +66,7 @@ pub fn record_calls<W: Write + Send>(
     counters: Arc<Counters>,
 ) -> Result<CallSummary, SourceError> {
     let start_ns = tracer.cost().guest_ns(monotonic_ns());
-    let clock = bounds::clock_at(start_ns);
+    let clock = bounds::clock_at(start_ns, 0);
     let mut metadata = bounds::metadata(tracer.facts(), plan);
     metadata.sampling.rate_millihertz = 0;
     metadata.sampling.trigger = "breakpoints".into();

@@ -2,14 +2,14 @@
 
 use crate::guest::linux::later::LaterKernels;
 use crate::guest::linux::{self, KernelFacts, Linux, NotRead, NotUnderstood};
-use crate::sampling::sampler::{self, Take};
+use crate::sampling::sampler::{self, BootTake, Take};
 use crate::session::bounds;
 use crate::session::monitor_session::MonitorSession;
 use crate::source::control::{Control, Counters, Ending};
 use crate::source::handled::HandledExits;
 use crate::source::plan::Plan;
 use crate::source::ring::ring;
-use crate::source::{HeldImage, Hot, MonitorSource, Source, SourceError, Vcpus};
+use crate::source::{Facts, HeldImage, Hot, MonitorSource, Source, SourceError, Vcpus};
 use crate::sys::clock::monotonic_ns;
 use crate::writing::encoder::{Encoder, NAP, Tally};
 use crate::writing::flight_recorder::Keep;
@@ -18,6 +18,7 @@ use crate::writing::outlet::Outlet;
 use crate::writing::shared_observer::SharedObserver;
 use std::io::Write;
 use std::num::NonZero;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,6 +26,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use uprof::cold::{LossReason, TargetKind};
 use uprof::{Due, Durations};
+
+/// A boot begins so long after its recording was started, when its threads are ready.
+const BEFORE_BOOT_NS: u64 = 20_000_000;
 
 /// The outcome of a recording.
 #[derive(Debug, Clone)]
@@ -130,7 +134,17 @@ fn record_into(
         handled,
     } = source;
     let mut facts = hot.facts().clone();
-    let (kernel, mut linux, failure) = match read_linux(&mut hot) {
+    let until = plan
+        .until
+        .as_deref()
+        .map(|name| code_of(name, &facts))
+        .transpose()?;
+    let until = until.unwrap_or_default();
+    // A guest that has not begun has no kernel yet.
+    let read = plan
+        .boot
+        .map_or_else(|| read_linux(&mut hot), |_| Ok((None, None)));
+    let (kernel, mut linux, failure) = match read {
         Ok((kernel, linux)) => (kernel, linux, None),
         Err(error) => (None, None, Some(error)),
     };
@@ -144,8 +158,15 @@ fn record_into(
         let bytes = linux.prepare(plan.most_frames as usize, plan.stack_bytes);
         take.kernel_bytes = bytes.min(take.window_bytes);
     }
-    let start_ns = monotonic_ns();
-    let clock = bounds::clock_at(start_ns);
+    let clock = bounds::clock_at(monotonic_ns(), plan.boot.map_or(0, |_| BEFORE_BOOT_NS));
+    let start_ns = clock.monotonic_ns;
+    take.boot = plan.boot.map(|first| BootTake {
+        begins_ns: start_ns,
+        period_ns: 1e9 / first.rate_hz,
+        lasts_ns: u64::try_from(first.lasts.as_nanos()).unwrap_or(u64::MAX),
+        most_overhead: plan.most_overhead.unwrap_or(first.most_overhead),
+        follows: plan.follow,
+    });
     let metadata = bounds::metadata(&facts, plan);
     let observer = Arc::new(SharedObserver::new(observer));
     let outlet = match destination {
@@ -178,12 +199,14 @@ fn record_into(
     let (mut sink, drain) = ring(
         take.kept_bytes.max(take.kernel_bytes),
         most_at_once(&hot),
-        plan.rate_hz,
+        plan.boot
+            .map_or(plan.rate_hz, |first| first.rate_hz.max(plan.rate_hz)),
         is_guest,
     );
     let is_beside_others = matches!(&hot, Hot::StopWorld(source) if source.period_slot().is_some());
     let longest_nap = longest_nap(is_beside_others, plan.rate_hz);
     let mut control = Control::new(Arc::clone(&counters), plan.duration);
+    control.until = until;
 
     observer.mark(false);
     let (ending, mut tally, monitor_samples) = std::thread::scope(|scope| {
@@ -241,6 +264,11 @@ fn record_into(
     let mut totals = tally.totals();
     totals.extend(counted.iter().cloned());
     totals.extend(slowed_to_ns.map(|ns| ("slowed_to_period_ns".to_string(), ns)));
+    let late_ns = control
+        .begun_ns
+        .map(|begun_ns| begun_ns.saturating_sub(start_ns));
+    let late_ns = late_ns.filter(|_| plan.boot.is_some());
+    totals.extend(late_ns.map(|ns| ("boot_begun_late_ns".to_string(), ns)));
     let end = bounds::end_record(end_ns, &ending, totals);
     let images = encoder.take_held();
     let unplaced = encoder.unplaced();
@@ -256,7 +284,7 @@ fn record_into(
         missed_time: facts.missed_time,
         samples,
         bytes,
-        passed_ns: end.time_ns - start_ns,
+        passed_ns: end.time_ns.saturating_sub(start_ns),
         lost: tally.lost.clone(),
         late: tally.late,
         cost: tally.cost,
@@ -272,6 +300,24 @@ fn record_into(
         unplaced,
         kernel,
     })
+}
+
+/// Where the guest has function `name`, by its images.
+///
+/// # Errors
+/// No image has it.
+fn code_of(name: &str, facts: &Facts) -> Result<Vec<Range<u64>>, SourceError> {
+    let code: Vec<_> = facts
+        .images
+        .iter()
+        .flat_map(|image| image.ranges(name))
+        .collect();
+    if code.is_empty() {
+        return Err(SourceError(format!(
+            "--until: no image of the guest has a function `{name}`: give the image that has it with --elf FILE"
+        )));
+    }
+    Ok(code)
 }
 
 /// Number of samples of running vCPUs or threads, and the processor time that was counted for them.
@@ -337,5 +383,6 @@ fn take_of(plan: &Plan) -> Take {
         most_frames: plan.most_frames as usize,
         budget_ns: u64::try_from(plan.budget.as_nanos()).unwrap_or(u64::MAX),
         most_overhead: plan.most_overhead,
+        boot: None,
     }
 }

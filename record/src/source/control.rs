@@ -3,6 +3,7 @@
 
 use crate::source::{Life, SourceError};
 use crate::sys::signal;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -35,6 +36,10 @@ pub struct Control {
     pub duration_ns: Option<u64>,
     /// When to stop, on the monotonic clock; also `None` before sampling has begun.
     pub stop_at_ns: Option<u64>,
+    /// Addresses of guest code in which a sample ends the recording.
+    pub until: Vec<Range<u64>>,
+    /// When sampling began.
+    pub begun_ns: Option<u64>,
 }
 
 impl Control {
@@ -45,11 +50,14 @@ impl Control {
             counters,
             duration_ns: duration.map(nanoseconds),
             stop_at_ns: None,
+            until: Vec::new(),
+            begun_ns: None,
         }
     }
 
     /// Starts the duration at `now_ns`, when preparation is over.
     pub fn begin(&mut self, now_ns: u64) {
+        self.begun_ns = Some(now_ns);
         self.stop_at_ns = self
             .duration_ns
             .map(|duration_ns| now_ns.saturating_add(duration_ns));

@@ -8,6 +8,10 @@ use uprof::layout::MAX_STACK_BYTES;
 pub struct Plan {
     /// Samples a second, of each vCPU or thread.
     pub rate_hz: f64,
+    /// For a guest that is recorded from its first instruction: its rate at first.
+    pub boot: Option<FirstRate>,
+    /// The function in which a sample ends the recording.
+    pub until: Option<String>,
     /// When to stop; `None`: when the guest ends or on request.
     pub duration: Option<Duration>,
     /// Raw stack bytes to keep of each sample, from its stack pointer up; 0 for none.
@@ -41,6 +45,24 @@ pub struct Plan {
     pub command_line: Vec<String>,
 }
 
+/// A higher rate at the start of a boot, where most of what happens takes no longer than milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FirstRate {
+    /// Samples a second of each vCPU.
+    pub rate_hz: f64,
+    /// How long it lasts.
+    pub lasts: Duration,
+    /// The largest share of that time in which the guest may be frozen: a period is longer after a long freeze.
+    pub most_overhead: f64,
+}
+
+/// Samples a second at first of a guest that boots, and how long that lasts.
+pub const FIRST_RATE: FirstRate = FirstRate {
+    rate_hz: 5000.0,
+    lasts: Duration::from_secs(1),
+    most_overhead: 0.5,
+};
+
 /// Most stack bytes copied for a frame-pointer walk, unless more are kept.
 const WALK_WINDOW_BYTES: usize = 16 << 10;
 
@@ -60,6 +82,8 @@ impl Default for Plan {
     fn default() -> Self {
         Plan {
             rate_hz: 99.0,
+            boot: None,
+            until: None,
             duration: None,
             stack_bytes: LEAF_STACK_BYTES,
             fits_stack: false,

@@ -250,7 +250,7 @@ impl<W: Write> Encoder<W> {
             gathered += samples;
             self.observer.poll();
             let now_ns = monotonic_ns();
-            if finished || now_ns - flushed_ns >= FLUSH_NS {
+            if finished || now_ns.saturating_sub(flushed_ns) >= FLUSH_NS {
                 self.observe(now_ns, &mut tally);
                 self.take_answer(finished, &mut tally);
                 if self.freezes {
@@ -577,7 +577,7 @@ impl<W: Write> Encoder<W> {
         counters.dropped.store(tally.dropped(), Ordering::Relaxed);
         counters
             .passed_ns
-            .store(now_ns - self.start_ns, Ordering::Relaxed);
+            .store(now_ns.saturating_sub(self.start_ns), Ordering::Relaxed);
         if let Some(outlet) = &self.outlet {
             counters
                 .bytes

@@ -167,12 +167,12 @@ fn in_file(file: &File, names: &[String]) -> Vec<InFile> {
         return Vec::new();
     };
     let loaded: Vec<_> = headers.flatten().filter(|it| it.kind == PT_LOAD).collect();
-    let found = symbols::with_sizes(&read, names).into_iter();
-    let placed = found.filter_map(|(number, address, bytes)| {
-        let is_in = |it: &&elf::ProgramHeader| address.wrapping_sub(it.address) < it.file_bytes;
+    let found = symbols::ranges(&read, names).into_iter();
+    let placed = found.filter_map(|(number, code)| {
+        let is_in = |it: &&elf::ProgramHeader| code.start.wrapping_sub(it.address) < it.file_bytes;
         let part = loaded.iter().find(is_in)?;
-        let offset = part.offset.checked_add(address - part.address)?;
-        Some((number, offset..offset.saturating_add(bytes.max(1))))
+        let offset = part.offset.checked_add(code.start - part.address)?;
+        Some((number, offset..offset.saturating_add(code.end - code.start)))
     });
     placed.collect()
 }
@@ -209,7 +209,7 @@ mod tests {
         // Names of Rust functions are mangled.
         let own = File::open(executable).unwrap();
         let read = |into: &mut [u8], at: u64| own.read_exact_at(into, at);
-        image.extend(symbols::with_sizes(&read, &["main".into()]));
+        image.extend(symbols::ranges(&read, &["main".into()]));
         assert_eq!(image.len(), 1);
         let names = vec!["main".to_owned(), "no_such_function".to_owned()];
         let mut finder = FunctionFinder::start(names, false).unwrap();
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!((found.number, found.space), (0, std::process::id()));
         // Both are in the same image, so they are as far apart as its symbols are.
         let size = found.addresses.end - found.addresses.start;
-        assert_eq!(size, image[0].2.max(1));
+        assert_eq!(size, image[0].1.end - image[0].1.start);
         assert_eq!(finder.missing(), ["no_such_function"]);
         assert!(finder.missing().is_empty());
     }

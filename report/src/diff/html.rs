@@ -12,7 +12,6 @@ use crate::profile::found_by::FoundBy;
 use crate::profile::gather::Sampled;
 use crate::profile::labels::{Label, Labels};
 use crate::profile::tree::ROOT;
-use crate::recording::unit::Unit;
 use crate::recording::{Recording, last_part};
 use crate::views::html::facts::{self, Basis, RecordingSurvey};
 use crate::views::html::payload::{self, Payload, SampleTables};
@@ -54,7 +53,7 @@ pub fn write(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let all = recordings.concat();
-    if options.chosen.is_empty() && diff.series.unit == Unit::Samples {
+    if options.chosen.is_empty() && diff.series.unit.is_sampled() {
         let counted = samples.payload.states();
         let left_out = all.iter().zip(&diff.series.not_counted);
         for (number, (one, left_out)) in left_out.enumerate() {

@@ -116,7 +116,7 @@ pub(super) fn warnings(
     if is_timed && unit != Unit::Calls && rate_a.max(rate_b) > 1.2 * rate_a.min(rate_b) {
         let sides = [rate_a, rate_b].map(|rate| match unit {
             Unit::Samples => format!("{rate:.1}"),
-            Unit::OffCpu | Unit::Calls | Unit::VcpuTime => duration(rate as u64),
+            Unit::Sampled | Unit::OffCpu | Unit::Calls | Unit::VcpuTime => duration(rate as u64),
         });
         warnings.push(Warning::OtherLoad { unit, sides });
     }

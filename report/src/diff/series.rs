@@ -204,7 +204,7 @@ fn mean(accounts: &[Account; 2]) -> f64 {
     let count = counts.fold(0, u64::saturating_add);
     match accounts[0].unit {
         Unit::Samples => 1.0,
-        Unit::OffCpu | Unit::Calls | Unit::VcpuTime => {
+        Unit::Sampled | Unit::OffCpu | Unit::Calls | Unit::VcpuTime => {
             (amount as f64 / count.max(1) as f64).max(1.0)
         }
     }

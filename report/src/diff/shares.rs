@@ -67,6 +67,7 @@ pub(crate) fn legend(diff: &Diff) -> String {
          held below {}%, change more than {} points, and not only because others changed.",
         match diff.series.unit {
             Unit::Samples => "on-CPU samples",
+            Unit::Sampled => "on-CPU time of samples",
             Unit::OffCpu => "time off CPU",
             Unit::Calls => "time in calls",
             Unit::VcpuTime => "wall time of vCPUs",

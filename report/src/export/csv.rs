@@ -11,7 +11,7 @@ pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Pr
     let profile = request.gather(request.options, None);
     let unit = match profile.unit() {
         Unit::Samples => "",
-        Unit::OffCpu | Unit::Calls | Unit::VcpuTime => "_ns",
+        Unit::Sampled | Unit::OffCpu | Unit::Calls | Unit::VcpuTime => "_ns",
     };
     let head = format!("function,module,self{unit},total{unit},self_share,total_share");
     write!(out, "{head}\r\n")?;

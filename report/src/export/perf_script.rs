@@ -42,8 +42,8 @@ fn put_sample(line: &mut String, recording: &Recording, sampled: &Sampled, profi
         (Unit::OffCpu, _) => "offcpu-time",
         (Unit::Calls, _) => "call-time",
         (Unit::VcpuTime, _) => "vcpu-time",
-        (Unit::Samples, "") => "samples",
-        (Unit::Samples, trigger) => trigger,
+        (Unit::Samples | Unit::Sampled, "") => "samples",
+        (Unit::Samples | Unit::Sampled, trigger) => trigger,
     };
     let event =
         printable(event).replace(|letter: char| letter.is_whitespace() || letter == ':', "-");

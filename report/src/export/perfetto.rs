@@ -11,7 +11,6 @@ use crate::export::call_times::{CallEvent, CallWithResult, put_events};
 use crate::export::timeline::{Homes, Timeline, Who};
 use crate::export::{Request, ThreadSample, TimelineData};
 use crate::profile::Profile;
-use crate::recording::unit::Unit;
 use counters::Counter;
 use message as pb;
 use stacks::{Stacks, name};
@@ -151,7 +150,7 @@ impl Writer<'_> {
             ..pb::TracePacket::default()
         };
         let label = profile.tree.label(sample.node);
-        if profile.unit() == Unit::Samples {
+        if profile.unit().is_sampled() {
             packet.perf_sample = Some(pb::PerfSample {
                 pid: Some(thread.pid),
                 tid: Some(thread.tid),

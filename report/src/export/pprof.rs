@@ -87,6 +87,7 @@ impl<'a> Builder<'a> {
     fn head(&mut self) {
         let (kind, unit) = match self.profile.unit() {
             Unit::Samples => ("samples", "count"),
+            Unit::Sampled => ("time", "nanoseconds"),
             Unit::OffCpu => ("off-cpu", "nanoseconds"),
             Unit::Calls => ("calls", "nanoseconds"),
             Unit::VcpuTime => ("vcpu-time", "nanoseconds"),

@@ -35,7 +35,7 @@ pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Pr
         let name = Value::from(crate::text::printable(&name).into_owned());
         let unit = match profile.unit() {
             Unit::Samples => "none",
-            Unit::OffCpu | Unit::Calls | Unit::VcpuTime => "nanoseconds",
+            Unit::Sampled | Unit::OffCpu | Unit::Calls | Unit::VcpuTime => "nanoseconds",
         };
         let whole: u64 = samples.iter().map(|sample| sample.weight).sum();
         write!(

@@ -65,7 +65,7 @@ impl Filter {
             return Verdict::Outside;
         }
         let counts = match (self.states.is_empty(), unit) {
-            (true, Unit::Samples) => row.state == State::Running,
+            (true, Unit::Samples | Unit::Sampled) => row.state == State::Running,
             (true, Unit::OffCpu | Unit::Calls | Unit::VcpuTime) => true,
             (false, _) => self.states.contains(&row.state),
         };

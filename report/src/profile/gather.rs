@@ -157,16 +157,19 @@ pub fn gather(
     };
     let wanted = options.filter.unit;
     let profile = in_unit(wanted.unwrap_or_default());
-    if wanted.is_some() || profile.account.counted > 0 {
+    let is_open = wanted.unwrap_or_default() == Unit::Samples;
+    if !is_open || profile.account.counted > 0 {
         return profile;
     }
     match unit_of(recordings, library, options) {
         Unit::Samples => profile,
-        other => in_unit(other),
+        Unit::Sampled => in_unit(Unit::Sampled),
+        other if wanted.is_none() => in_unit(other),
+        _ => profile,
     }
 }
 
-/// The unit of recordings if nobody chose one: samples if there are any in `states` (if empty: running), else
+/// The unit of recordings if nobody chose one: that of the first sample in `states` (if empty: running), else
 /// waits, else calls. What filters leave out counts here, so no filter changes the unit.
 fn unit_of(recordings: &[&Recording], library: &Library, options: &Options) -> Unit {
     let states = &options.filter.states;
@@ -187,7 +190,7 @@ fn unit_of(recordings: &[&Recording], library: &Library, options: &Options) -> U
                 match Unit::of(&row) {
                     Unit::OffCpu => unit = Unit::OffCpu,
                     _ if is_chosen || states.is_empty() && row.state == State::Running => {
-                        return Unit::Samples;
+                        return Unit::of(&row);
                     }
                     _ => {}
                 }

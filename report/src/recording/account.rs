@@ -260,7 +260,13 @@ impl Account {
         // Lost events are names and mappings, not samples.
         let samples = |reason| reason != LossReason::EventsLost;
         let mut lost = self.lost.iter().filter(|(reason, _)| samples(**reason));
-        let lost = lost.any(|(reason, count)| is_loss(*reason, *count, self.deadlines));
+        // Where the rate changed, there were as many deadlines as samples.
+        let deadlines = if self.unit == Unit::Sampled {
+            self.deadlines.max(self.read as f64)
+        } else {
+            self.deadlines
+        };
+        let lost = lost.any(|(reason, count)| is_loss(*reason, *count, deadlines));
         lost || self.damages > 0 || self.undecoded > 0 || self.unfinished > 0
     }
 
@@ -270,6 +276,9 @@ impl Account {
         for (unit, amount) in self.other_units.iter().filter(|(_, amount)| **amount > 0) {
             lines.push(match unit {
                 Unit::Samples => format!("not counted: {amount} samples (without --off-cpu)"),
+                Unit::Sampled => {
+                    format!("not counted: {} (without --off-cpu)", unit.phrase(*amount))
+                }
                 Unit::OffCpu => {
                     let time = duration(*amount);
                     format!("not counted: {time} off CPU (see --off-cpu)")
@@ -368,14 +377,14 @@ impl Account {
 
     /// Whether the samples left out in this state are those of idle vCPUs.
     fn is_idle(&self, state: State) -> bool {
-        state == State::Blocked && self.unit == Unit::Samples
+        state == State::Blocked && self.unit.is_sampled()
     }
 
     /// The number of samples left out because nothing ran.
     fn idle_line(&self) -> Option<String> {
         let left_out = |(state, count): (&State, &u64)| self.is_idle(*state).then_some(*count);
         let idle: u64 = self.by_state.iter().filter_map(left_out).sum();
-        let all = self.by_state.values().sum::<u64>() + self.counted;
+        let all = self.by_state.values().sum::<u64>() + self.counted_samples();
         let line = || {
             let share = share(idle, all);
             format!("not counted: {idle} idle ({share} of the samples; --idle counts them too)")
@@ -401,6 +410,7 @@ impl Account {
     fn counted_line(&self) -> String {
         match self.unit {
             Unit::Samples => {}
+            Unit::Sampled => return self.sampled_line(),
             Unit::OffCpu => return self.time_line(),
             Unit::Calls => return self.calls_line(),
             Unit::VcpuTime => return self.vcpus_line(),
@@ -416,6 +426,16 @@ impl Account {
         } else {
             format!("{} samples", self.counted)
         }
+    }
+
+    /// The number of samples and the time that they stand for.
+    fn sampled_line(&self) -> String {
+        format!(
+            "{} samples of a changing rate, which stand for {} of vCPUs' time, in {:.3} s",
+            self.counted_samples(),
+            duration(self.counted),
+            self.seconds
+        )
     }
 
     /// The time and number of calls, and the duration of the recordings.

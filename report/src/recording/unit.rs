@@ -1,4 +1,5 @@
-//! The unit of a profile's weights: samples, time off the processor, time in calls of a trace, or wall time of vCPUs. A
+//! The unit of a profile's weights: samples, the time that samples stand for where their rate changed, time off the
+//! processor, time in calls of a trace, or wall time of vCPUs. A
 //! profile has one unit. Every view, export and diff takes it from here and states it; none adds weights of two
 //! units. Only this module turns a row into a weight, and a weight into text.
 
@@ -11,6 +12,8 @@ pub enum Unit {
     /// Samples, each of weight one.
     #[default]
     Samples,
+    /// Nanoseconds that samples stand for, of recordings whose rate changed.
+    Sampled,
     /// Nanoseconds off-CPU, of rows taken when a thread was switched out.
     OffCpu,
     /// Nanoseconds of self time of a trace's calls.
@@ -45,26 +48,36 @@ impl Unit {
 
     /// The unit that `row` is counted in.
     pub(crate) fn of(row: &Row<'_>) -> Unit {
-        match row.wait {
-            None => Unit::Samples,
-            Some(_) => Unit::OffCpu,
+        match (row.wait, row.details.period_ns) {
+            (Some(_), _) => Unit::OffCpu,
+            (None, Some(_)) => Unit::Sampled,
+            (None, None) => Unit::Samples,
         }
     }
 
     /// The whole weight of `row` in its own unit.
     pub(crate) fn weigh(row: &Row<'_>) -> Weight {
-        row.wait.map_or(Unit::ONE, |wait| Weight {
-            amount: wait.time_ns,
-            count: wait.count,
-        })
+        match (row.wait, row.details.period_ns) {
+            (Some(wait), _) => Weight {
+                amount: wait.time_ns,
+                count: wait.count,
+            },
+            (None, Some(amount)) => Weight { amount, count: 1 },
+            (None, None) => Unit::ONE,
+        }
     }
 
     /// An amount of this unit for tables: `1234`, or a time with its unit.
     pub(crate) fn amount(self, amount: u64) -> String {
         match self {
             Unit::Samples => amount.to_string(),
-            Unit::OffCpu | Unit::Calls | Unit::VcpuTime => duration(amount),
+            Unit::Sampled | Unit::OffCpu | Unit::Calls | Unit::VcpuTime => duration(amount),
         }
+    }
+
+    /// Whether its rows are samples: of running vCPUs and threads, unless other states are asked for.
+    pub(crate) fn is_sampled(self) -> bool {
+        matches!(self, Unit::Samples | Unit::Sampled)
     }
 
     /// Whether this unit is a time.
@@ -76,6 +89,7 @@ impl Unit {
     pub fn phrase(self, amount: u64) -> String {
         match self {
             Unit::Samples => format!("{amount} samples"),
+            Unit::Sampled => format!("{} of samples", duration(amount)),
             Unit::OffCpu => format!("{} off CPU", duration(amount)),
             Unit::Calls => format!("{} in calls", duration(amount)),
             Unit::VcpuTime => format!("{} of wall time", duration(amount)),
@@ -86,6 +100,7 @@ impl Unit {
     pub(crate) fn what(self) -> &'static str {
         match self {
             Unit::Samples => "samples",
+            Unit::Sampled => "time of samples",
             Unit::OffCpu => "time off CPU",
             Unit::Calls => "time in calls",
             Unit::VcpuTime => "wall time of vCPUs",
@@ -96,7 +111,7 @@ impl Unit {
     pub(crate) fn fewer(self) -> &'static str {
         match self {
             Unit::Samples => "fewer samples",
-            Unit::OffCpu | Unit::Calls | Unit::VcpuTime => "less time",
+            Unit::Sampled | Unit::OffCpu | Unit::Calls | Unit::VcpuTime => "less time",
         }
     }
 
@@ -104,7 +119,7 @@ impl Unit {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Unit::Samples => "samples",
-            Unit::OffCpu | Unit::Calls | Unit::VcpuTime => "nanoseconds",
+            Unit::Sampled | Unit::OffCpu | Unit::Calls | Unit::VcpuTime => "nanoseconds",
         }
     }
 
@@ -112,7 +127,7 @@ impl Unit {
     pub(crate) fn folded(self, amount: u64) -> u64 {
         match (self, amount) {
             (Unit::Samples, _) | (_, 0) => amount,
-            (Unit::OffCpu | Unit::Calls | Unit::VcpuTime, _) => {
+            (Unit::Sampled | Unit::OffCpu | Unit::Calls | Unit::VcpuTime, _) => {
                 (amount / 1000 + u64::from(amount % 1000 >= 500)).max(1)
             }
         }
@@ -122,7 +137,7 @@ impl Unit {
     /// shorter than one, are in nanoseconds.
     pub(crate) fn width(self, amount: u64) -> u64 {
         match self {
-            Unit::Samples | Unit::OffCpu => self.folded(amount),
+            Unit::Samples | Unit::Sampled | Unit::OffCpu => self.folded(amount),
             Unit::Calls | Unit::VcpuTime => amount,
         }
     }
@@ -131,7 +146,7 @@ impl Unit {
     pub(crate) fn width_name(self) -> &'static str {
         match self {
             Unit::Samples => "samples",
-            Unit::OffCpu => "us",
+            Unit::Sampled | Unit::OffCpu => "us",
             Unit::Calls | Unit::VcpuTime => "ns",
         }
     }

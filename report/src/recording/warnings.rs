@@ -164,7 +164,7 @@ impl fmt::Display for Warning {
             Warning::Undecodable { count, unit } => {
                 let what = match unit {
                     Unit::Calls => "calls at least",
-                    Unit::Samples | Unit::OffCpu | Unit::VcpuTime => "samples",
+                    Unit::Samples | Unit::Sampled | Unit::OffCpu | Unit::VcpuTime => "samples",
                 };
                 write!(f, "undecodable: {count} {what}")
             }
@@ -271,7 +271,7 @@ impl fmt::Display for Warning {
                 sides: [a, b],
             } => {
                 let (what, more) = match unit {
-                    Unit::Samples => ("on-CPU samples", "was busier"),
+                    Unit::Samples | Unit::Sampled => ("on-CPU samples", "was busier"),
                     Unit::OffCpu => ("time off CPU", "waited more"),
                     Unit::Calls => ("time in calls", "was busier"),
                     Unit::VcpuTime => ("wall time of vCPUs", "had more vCPUs"),
@@ -290,7 +290,7 @@ impl fmt::Display for Warning {
             }
             Warning::FewRows { side, rows, unit } => {
                 let what = match unit {
-                    Unit::Samples => "samples",
+                    Unit::Samples | Unit::Sampled => "samples",
                     Unit::OffCpu => "waits",
                     Unit::Calls => "calls",
                     Unit::VcpuTime => "vCPUs",

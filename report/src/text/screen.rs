@@ -116,7 +116,7 @@ impl Screen {
     pub(crate) fn number_columns(&self, unit: Unit, whole: u64) -> (usize, usize) {
         match (self.columns, unit) {
             (None, _) => (9, 8),
-            (_, Unit::OffCpu | Unit::Calls | Unit::VcpuTime) => (9, 6),
+            (_, Unit::Sampled | Unit::OffCpu | Unit::Calls | Unit::VcpuTime) => (9, 6),
             (_, Unit::Samples) => (unit.amount(whole).len().max(5), 6),
         }
     }

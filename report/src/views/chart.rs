@@ -112,7 +112,7 @@ impl Chart {
         let (_, samples) = entry.or_insert_with(|| (thread.to_owned(), Vec::new()));
         let length_ns = match sampled.unit {
             Unit::Samples => 0,
-            Unit::OffCpu | Unit::Calls | Unit::VcpuTime => sampled.weight.amount,
+            Unit::Sampled | Unit::OffCpu | Unit::Calls | Unit::VcpuTime => sampled.weight.amount,
         };
         samples.push(TimedStack {
             since_ns: sampled.since_ns,
@@ -208,7 +208,7 @@ impl Chart {
         options.title = format!("{order}: {}", options.title);
         let mut drawing = inferno_options(&options, &lines);
         drawing.count_name = match profile.unit() {
-            Unit::Samples | Unit::OffCpu => "us".to_owned(),
+            Unit::Samples | Unit::Sampled | Unit::OffCpu => "us".to_owned(),
             unit @ (Unit::Calls | Unit::VcpuTime) => unit.width_name().to_owned(),
         };
         drawing.flame_chart = true;
@@ -230,7 +230,7 @@ fn idle(lines: &mut Vec<String>, root: &str, time_ns: u64, per_ns: u64) {
 /// The unit of the lines (nanoseconds): a microsecond, or a nanosecond for calls.
 fn per_ns(profile: &Profile) -> u64 {
     match profile.unit() {
-        Unit::Samples | Unit::OffCpu => 1000,
+        Unit::Samples | Unit::Sampled | Unit::OffCpu => 1000,
         Unit::Calls | Unit::VcpuTime => 1,
     }
 }

@@ -75,7 +75,9 @@ fn write_tree(
     drawing.notes = notes.replace("--", "\u{2013}");
     let palette = match profile.unit() {
         Unit::VcpuTime => Palette::of_places(&profile.labels, &names),
-        Unit::Samples | Unit::OffCpu | Unit::Calls => Palette::of(&profile.labels, &names),
+        Unit::Samples | Unit::Sampled | Unit::OffCpu | Unit::Calls => {
+            Palette::of(&profile.labels, &names)
+        }
     };
     draw(drawing, palette, lines.iter().map(String::as_str), out)
 }

@@ -84,7 +84,7 @@ impl Heatmap {
             self.beyond += 1;
             return;
         }
-        if sampled.unit == Unit::Samples {
+        if sampled.unit.is_sampled() {
             return self.put(first, sampled.weight.amount);
         }
         let end_ns = from_ns.saturating_add(sampled.weight.amount);

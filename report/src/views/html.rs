@@ -22,7 +22,6 @@ use crate::profile::Profile;
 use crate::profile::gather::Sampled;
 use crate::recording::Recording;
 use crate::recording::survey::Survey;
-use crate::recording::unit::Unit;
 use crate::stacks::code::Codes;
 use code::Code;
 use facts::Basis;
@@ -50,7 +49,7 @@ impl Renderer for Tally {
 
     fn write(&mut self, content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
         // If flags select samples, the page must not show those that they leave out.
-        if content.form.chosen.is_empty() && content.profile.unit() == Unit::Samples {
+        if content.form.chosen.is_empty() && content.profile.unit().is_sampled() {
             self.add_idle(content.recordings, content.profile);
         }
         if let Some(code) = code_of(content) {

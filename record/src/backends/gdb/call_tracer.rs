@@ -94,12 +94,12 @@ impl CallTracer {
         search.look_into(&opening.images);
         let (emulated, shares_memory) = (opening.emulated, opening.ram.is_some());
         let (functions, mut source) = if shares_memory && !search.missing().is_empty() {
-            let mut source = open::connect(opening, plan, true)?;
+            let mut source = open::connect(opening, plan, true, false)?;
             look_into_kernel(&mut search, &mut source)?;
             (search.all()?, source)
         } else {
             // A missing function is reported before the guest is touched.
-            (search.all()?, open::connect(opening, plan, true)?)
+            (search.all()?, open::connect(opening, plan, true, false)?)
         };
         let [certainly, maybe] = SLOWED_CALLS_WHY;
         let slowed = match emulated {

@@ -10,6 +10,7 @@ use super::stacks::{FetchLimits, Stacks};
 use super::vcpu_threads::VcpuThreads;
 use crate::elf::Image;
 use crate::guest::boots::Boots;
+use crate::guest::command::Child;
 use crate::guest::endpoint::Endpoint;
 use crate::guest::page_tables::Roots;
 use crate::guest::processor_time::MISSED_TIME;
@@ -84,12 +85,21 @@ pub fn open_stub(address: &str, images: Vec<Image>, plan: &Plan) -> Result<Sourc
 /// # Errors
 /// Says why the guest can't be sampled; it keeps running.
 pub fn open(opening: Opening, plan: &Plan) -> Result<Source, SourceError> {
-    Ok(Source::of(Hot::StopWorld(Box::new(connect(
-        opening, plan, false,
-    )?))))
+    let source = connect(opening, plan, false, false)?;
+    Ok(Source::of(Hot::StopWorld(Box::new(source))))
 }
 
-/// Connects to a stub; see [`Guard::start`] for `detaches`.
+/// The same for a guest that has not begun, and that `started` runs: it waits until sampling begins.
+///
+/// # Errors
+/// As for [`open`].
+pub fn open_boot(opening: Opening, plan: &Plan, started: Child) -> Result<Source, SourceError> {
+    let mut source = connect(opening, plan, false, true)?;
+    source.started = Some(started);
+    Ok(Source::of(Hot::StopWorld(Box::new(source))))
+}
+
+/// Connects to a stub; see [`Guard::start`] for `detaches`. A guest that `begins` later is left stopped.
 ///
 /// # Errors
 /// As for [`open`].
@@ -97,6 +107,7 @@ pub(super) fn connect(
     mut opening: Opening,
     plan: &Plan,
     detaches: bool,
+    begins: bool,
 ) -> Result<GdbSource, SourceError> {
     if opening.endpoint.is_taken() {
         return Err(SourceError(format!(
@@ -152,10 +163,15 @@ pub(super) fn connect(
         lost_in_a_row: 0,
         first_round_trips: 0,
         afterwards: opening.afterwards,
+        started: None,
     };
-    source.let_run()?;
-    source.probe()?;
-    source.note_costs()?;
+    if begins {
+        source.await_begin();
+    } else {
+        source.let_run()?;
+        source.probe()?;
+        source.note_costs()?;
+    }
     source.client.set_end(None);
     Ok(source)
 }

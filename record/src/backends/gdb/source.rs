@@ -11,6 +11,7 @@ use super::handshake::{self, Guest};
 use super::stacks::{self, FetchLimits, Stacks};
 use super::vcpu_threads::VcpuThreads;
 use crate::guest::boots::{self, Boots};
+use crate::guest::command::Child;
 use crate::guest::page_tables::{Paging, Roots};
 use crate::source::ring::Sink;
 use crate::source::{
@@ -70,6 +71,8 @@ pub(super) struct GdbSource {
     /// Round trips before the first sample.
     pub(super) first_round_trips: u64,
     pub(super) afterwards: Option<Afterwards>,
+    /// The monitor, if the recorder has started it. Ended last.
+    pub(super) started: Option<Child>,
 }
 
 impl GdbSource {
@@ -94,6 +97,23 @@ impl GdbSource {
         self.let_run()
     }
 
+    /// Leaves a guest that has not begun as it is: stopped. QEMU reads several packets behind an interrupt.
+    pub(super) fn await_begin(&mut self) {
+        self.client.pace = Pace::AllAtOnce;
+        self.first_round_trips = self.client.round_trips;
+        let memory = self.memory_words().to_owned();
+        let notes = &mut self.facts.notes;
+        notes.push(("stack bytes come through".into(), memory));
+    }
+
+    /// Where stack bytes come from.
+    fn memory_words(&self) -> &'static str {
+        match &self.ram {
+            Some(_) => "shared memory, by the guest's page tables",
+            None => "the stub",
+        }
+    }
+
     /// Takes one sample to measure its cost, and adds that to the facts.
     pub(super) fn note_costs(&mut self) -> Result<(), SourceError> {
         let mut vcpus = Vcpus::new();
@@ -110,10 +130,7 @@ impl GdbSource {
         }
         self.freezes = 0;
         self.first_round_trips = self.client.round_trips;
-        let memory = match &self.ram {
-            Some(_) => "shared memory, by the guest's page tables",
-            None => "the stub",
-        };
+        let memory = self.memory_words();
         let notes = &mut self.facts.notes;
         let mut note = |name: &str, value: String| notes.push((name.into(), value));
         note("stub's pace", self.client.pace.describe().into());
@@ -358,6 +375,14 @@ impl StopWorld for GdbSource {
 
     fn may_freeze(&self) -> Result<(), SourceError> {
         self.guard.guardian.is_there()
+    }
+
+    fn begin(&mut self) -> Result<(), SourceError> {
+        self.let_run()?;
+        if let Some(threads) = &mut self.vcpu_threads {
+            threads.let_run();
+        }
+        Ok(())
     }
 
     fn freeze(&mut self, now_ns: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {

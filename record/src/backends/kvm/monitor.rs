@@ -107,18 +107,22 @@ impl Monitor {
 
     /// The activity of thread `tid`.
     pub fn doing(&self, tid: i32) -> Doing {
-        let pid = self.pid;
-        let path = format!("/proc/{pid}/task/{tid}/syscall");
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        match parse_call(&text) {
-            Some(descriptor) => {
-                let link = std::fs::read_link(format!("/proc/{pid}/fd/{descriptor}"));
-                let number = link.ok().and_then(|link| number(link.to_str()?));
-                number.map_or(Doing::Other, Doing::RunsVcpu)
-            }
-            None if text.starts_with("running") => Doing::Unknown,
-            None => Doing::Other,
+        doing(self.pid, tid)
+    }
+}
+
+/// The activity of thread `tid` of process `pid`.
+pub fn doing(pid: i32, tid: i32) -> Doing {
+    let path = format!("/proc/{pid}/task/{tid}/syscall");
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    match parse_call(&text) {
+        Some(descriptor) => {
+            let link = std::fs::read_link(format!("/proc/{pid}/fd/{descriptor}"));
+            let number = link.ok().and_then(|link| number(link.to_str()?));
+            number.map_or(Doing::Other, Doing::RunsVcpu)
         }
+        None if text.starts_with("running") => Doing::Unknown,
+        None => Doing::Other,
     }
 }
 

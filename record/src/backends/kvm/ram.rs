@@ -20,6 +20,9 @@ const ACCESSED: u64 = 1 << 5;
 /// Bytes of code that are examined.
 const CODE_BYTES: usize = 16;
 
+/// Fewest pieces of evidence by which memory is found, if nothing else fits them.
+const FITS_MIN: u32 = 4;
+
 /// Evidence for the position of memory: how a vCPU translated the address of the code that it ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Evidence {
@@ -117,6 +120,12 @@ impl Ram {
     pub fn layout(&self) -> Option<Layout> {
         let (fitted, others) = self.fitted;
         self.layout.filter(|_| fitted > 3 * others)
+    }
+
+    /// Whether enough evidence shows where it begins.
+    pub fn is_found(&self) -> bool {
+        let is_same = |layout: &Layout| self.layout.is_some_and(|first| first.low == layout.low);
+        self.fitted.0 >= FITS_MIN && self.layout().is_some() && self.possible.iter().all(is_same)
     }
 
     /// Searches with the evidence of one paused vCPU.

@@ -3,7 +3,7 @@
 //! Input: its process. Output: a thread for each vCPU that runs. The system call of a thread that waits in the kernel
 //! shows its activity. A running thread is stopped for a moment to find out, as an attaching debugger does.
 
-use super::monitor::{Doing, Monitor};
+use super::monitor::{Doing, Monitor, MonitorVcpu};
 use super::thread::Thread;
 use crate::guest::held::Held;
 use crate::guest::page_tables::Paging;
@@ -37,6 +37,22 @@ pub struct VcpuThread {
     pub paging: Paging,
     /// Whether it is in 64-bit mode.
     pub is_long: bool,
+}
+
+impl VcpuThread {
+    /// The thread of a vCPU of which nothing else is known yet.
+    pub fn of(vcpu: MonitorVcpu, thread: Thread) -> VcpuThread {
+        VcpuThread {
+            number: vcpu.number,
+            run_page: vcpu.run_page,
+            thread,
+            asleep: false,
+            stopped: false,
+            processor: None,
+            paging: Paging::Unsupported,
+            is_long: false,
+        }
+    }
 }
 
 impl Held for VcpuThread {
@@ -82,16 +98,7 @@ pub fn find_threads(monitor: &Monitor) -> Result<Vec<VcpuThread>, SourceError> {
             if let Some((place, thread)) = place.zip(Thread::of(monitor.pid, tid))
                 && found.iter().all(|vcpu| vcpu.number != number)
             {
-                found.push(VcpuThread {
-                    number,
-                    run_page: place.run_page,
-                    thread,
-                    asleep: false,
-                    stopped: false,
-                    processor: None,
-                    paging: Paging::Unsupported,
-                    is_long: false,
-                });
+                found.push(VcpuThread::of(*place, thread));
             }
         }
         std::thread::sleep(Duration::from_millis(2));

@@ -8,6 +8,7 @@ use super::run_page::{self, BYTES, VALID_AT};
 use super::search::{STOP_WITHIN_NS, VcpuThread, find_threads, let_go_for_sure, refused};
 use crate::elf::Image;
 use crate::guest::boots::Boots;
+use crate::guest::command::Child;
 use crate::guest::guardian::Guardian;
 use crate::guest::held::let_all_go;
 use crate::guest::page_tables::{Paging, Roots};
@@ -41,8 +42,12 @@ const NO_EXITS: &str = "this host's KVM reports no exits, as a paravirtual one (
 pub const STOPPED_SAMPLES: &str = "samples_while_the_monitor_was_stopped";
 
 /// The backend.
-struct KvmSource {
+pub(super) struct KvmSource {
     facts: Facts,
+    /// The monitor, if the recorder has started it.
+    started: Option<Child>,
+    /// Whether the guest's memory is still searched for, as the guest has only begun.
+    searches: bool,
     pid: i32,
     memory: File,
     words: Words,
@@ -92,6 +97,32 @@ pub fn open(pid: i32, images: Vec<Image>, plan: &Plan) -> Result<Source, SourceE
             monitor.name
         )));
     }
+    let mut source = attach(&monitor, images, || find_threads(&monitor))?;
+    source.find_memory()?;
+    let total = monitor.vcpus.len();
+    source.note_what_was_found(total);
+    let mut observer: Option<Box<dyn Observer>> = None;
+    let mut handled = None;
+    if plan.host {
+        let watching = source.watch_host()?;
+        handled = Some(watching.handled());
+        observer = Some(Box::new(watching));
+    }
+    (source.freezes, source.left_out, source.narrow) = (0, 0, 0);
+    Ok(Source {
+        observer,
+        handled,
+        ..Source::of(Hot::StopWorld(Box::new(source)))
+    })
+}
+
+/// Asks KVM for the registers of a monitor's vCPUs, whose threads `find` finds, under the eyes of a guardian.
+pub(super) fn attach(
+    monitor: &Monitor,
+    images: Vec<Image>,
+    find: impl FnOnce() -> Result<Vec<VcpuThread>, SourceError>,
+) -> Result<KvmSource, SourceError> {
+    let pid = monitor.pid;
     let pages = || monitor.vcpus.iter().map(|vcpu| vcpu.run_page);
     let gone = |error: std::io::Error| {
         SourceError(format!(
@@ -108,11 +139,13 @@ pub fn open(pid: i32, images: Vec<Image>, plan: &Plan) -> Result<Source, SourceE
     };
     // From here on the guardian restores the words, should this function fail.
     let guardian = Guardian::start(&[descriptor], rescuer)?;
-    let vcpus = find_threads(&monitor)?;
+    let vcpus = find()?;
     words.ask().map_err(gone)?;
     let memory = || monitor.memory.try_clone().map_err(gone);
-    let mut source = KvmSource {
-        facts: facts(&monitor, &vcpus, images),
+    Ok(KvmSource {
+        facts: facts(monitor, &vcpus, images),
+        started: None,
+        searches: false,
         pid,
         words,
         guardian,
@@ -132,22 +165,6 @@ pub fn open(pid: i32, images: Vec<Image>, plan: &Plan) -> Result<Source, SourceE
         left_out: 0,
         held_by_other_ns: None,
         pauses: None,
-    };
-    source.find_memory()?;
-    let total = monitor.vcpus.len();
-    source.note_what_was_found(total);
-    let mut observer: Option<Box<dyn Observer>> = None;
-    let mut handled = None;
-    if plan.host {
-        let watching = source.watch_host()?;
-        handled = Some(watching.handled());
-        observer = Some(Box::new(watching));
-    }
-    (source.freezes, source.left_out, source.narrow) = (0, 0, 0);
-    Ok(Source {
-        observer,
-        handled,
-        ..Source::of(Hot::StopWorld(Box::new(source)))
     })
 }
 
@@ -177,6 +194,25 @@ fn facts(monitor: &Monitor, vcpus: &[VcpuThread], images: Vec<Image>) -> Facts {
 }
 
 impl KvmSource {
+    /// A source whose guest has not begun, as `started` holds all of its vCPUs.
+    pub(super) fn before_first_entry(mut self, started: Child) -> Self {
+        (self.started, self.searches) = (Some(started), true);
+        self
+    }
+
+    /// Weighs what vCPUs in 64-bit mode show of the guest's memory, until it is found.
+    fn search_on(&mut self, vcpus: &Vcpus) {
+        let ip = Arch::X86_64.special_registers().ip;
+        for vcpu in vcpus.all() {
+            let place = &self.vcpus[vcpu.handle as usize];
+            if let (Some(ip), true) = (vcpu.registers.get(ip), place.is_long) {
+                let paging = place.paging;
+                self.ram.weigh(Evidence { paging, ip });
+            }
+        }
+        self.searches = !self.ram.is_found();
+    }
+
     /// Takes samples until the position of the guest's memory is certain.
     fn find_memory(&mut self) -> Result<(), SourceError> {
         let begun = Instant::now();
@@ -269,9 +305,13 @@ impl KvmSource {
                     .into(),
             ),
         }
-        let found = self.vcpus.len();
+        self.note_absent(self.vcpus.len(), total);
+    }
+
+    /// Says that only `found` of `total` vCPUs are recorded.
+    pub(super) fn note_absent(&mut self, found: usize, total: usize) {
         if found < total {
-            warnings.push(format!(
+            self.facts.warnings.push(format!(
                 "{} of {total} vCPUs did not run and are not recorded",
                 total - found
             ));
@@ -374,6 +414,11 @@ impl StopWorld for KvmSource {
         self.guardian.is_there()
     }
 
+    fn begin(&mut self) -> Result<(), SourceError> {
+        self.let_all_go();
+        Ok(())
+    }
+
     fn freeze(&mut self, now_ns: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
         self.freezes += 1;
         self.since_ns = now_ns.saturating_sub(self.runs_from_ns.unwrap_or(now_ns));
@@ -402,6 +447,7 @@ impl StopWorld for KvmSource {
 
     fn read(&mut self, vcpu: &Vcpu, address: u64, into: &mut [u8]) -> usize {
         let found = self.vcpus.get(vcpu.handle as usize);
+        let found = found.filter(|_| !self.searches);
         found.map_or(0, |vcpu| vcpu.paging.read(&mut self.ram, address, into))
     }
 
@@ -420,6 +466,9 @@ impl StopWorld for KvmSource {
     /// A thread that was not asleep may have waited for a processor. Its processor time is exact now, as the kernel
     /// updated it when the thread stopped.
     fn complete(&mut self, vcpus: &mut Vcpus) {
+        if self.searches {
+            self.search_on(vcpus);
+        }
         for vcpu in vcpus.all_mut() {
             let place = vcpu.handle as usize;
             let Some(counted_ns) = self.vcpus[place].thread.times().processor_time_ns() else {
@@ -445,6 +494,12 @@ impl StopWorld for KvmSource {
         self.boots.report(self.facts.target.vcpus, sink);
         // Threads that stopped late.
         self.let_all_go();
+        if let Some(started) = &mut self.started
+            && self.life == Life::Alive
+            && started.pid() == self.pid
+        {
+            self.life = started.life();
+        }
         if self.life == Life::Alive && self.vcpus.iter().all(|vcpu| vcpu.thread.is_gone()) {
             self.life = Life::Ended(format!(
                 "the guest's monitor, process {}, has ended",
@@ -491,5 +546,8 @@ impl Drop for KvmSource {
         }
         self.words.restore();
         self.guardian.dismiss();
+        if let Some(started) = &self.started {
+            started.end_other(self.pid);
+        }
     }
 }

@@ -15,6 +15,8 @@ use nix::unistd::Pid;
 const POLLS_AT_ONCE: u32 = 50;
 /// Sleep between later polls, in nanoseconds.
 const BETWEEN_POLLS_NS: u64 = 30_000;
+/// How long a killed thread may take to end, in nanoseconds.
+const MOURN_NS: u64 = 1_000_000_000;
 /// `PTRACE_EVENT_STOP` of `linux/ptrace.h`: a requested stop, or a group stop.
 const EVENT_STOP: i32 = 128;
 
@@ -46,6 +48,13 @@ impl Thread {
             hold: Hold::Free,
             times: ThreadTimes::of(pid, tid)?,
         })
+    }
+
+    /// Thread `tid` of process `pid`, which this thread traces, and which is paused.
+    pub fn paused(pid: i32, tid: i32) -> Option<Thread> {
+        let thread = Thread::of(pid, tid)?;
+        let hold = Hold::Stopped(None);
+        Some(Thread { hold, ..thread })
     }
 
     /// Its id.
@@ -85,10 +94,25 @@ impl Thread {
         }
         match ptrace::interrupt(self.tid) {
             Err(Errno::ESRCH) => {
-                self.hold = Hold::Gone;
+                self.mourn();
                 Ok(())
             }
             result => result,
+        }
+    }
+
+    /// Notes that it has ended, or is about to, while it was traced. Its process can't end before its tracer knows.
+    fn mourn(&mut self) {
+        self.hold = Hold::Gone;
+        let end_ns = monotonic_ns() + MOURN_NS;
+        let flags = WaitPidFlag::WNOHANG | WaitPidFlag::__WALL;
+        while monotonic_ns() < end_ns {
+            match waitpid(self.tid, Some(flags)) {
+                Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) | Err(Errno::ECHILD) => {
+                    return;
+                }
+                _ => sleep_until(monotonic_ns() + BETWEEN_POLLS_NS),
+            }
         }
     }
 
@@ -128,7 +152,7 @@ impl Thread {
         if let Hold::Stopped(signal) = self.hold {
             self.hold = match ptrace::detach(self.tid, signal) {
                 Ok(()) => Hold::Free,
-                Err(_) => Hold::Gone,
+                Err(_) => return self.mourn(),
             };
         }
     }

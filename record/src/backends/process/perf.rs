@@ -1,7 +1,6 @@
 //! Samples processes through perf events, which the kernel writes into a ring buffer for each processor.
 
 use super::buffer_share::BufferShare;
-use super::command::Child;
 use super::events::{Events, Reach};
 use super::executing::Executing;
 use super::members::Members;
@@ -13,6 +12,7 @@ use super::room::wait_for_room;
 use super::scope::Scope;
 use super::switches::Switches;
 use super::{Process, Refusal, registers, rings, stat, threads, tree};
+use crate::guest::command::Child;
 use crate::source::plan::Plan;
 use crate::source::ring::Sink;
 use crate::source::{Facts, Hot, Life, Pushed, Source, SourceError};

@@ -3,12 +3,12 @@
 //! Blocked threads are not stopped, as that would interrupt their system calls. If the recorder dies, the kernel
 //! detaches the threads and resumes them.
 
-use super::command::Child;
 use super::names::Names;
 use super::scope::Scope;
 use super::tracees::{self, Threads, Tracee, TraceeState};
 use super::watch::Watcher;
 use super::{Process, proc_status, refusal, threads};
+use crate::guest::command::Child;
 use crate::guest::held::{Held, let_all_go};
 use crate::source::ring::Sink;
 use crate::source::slot::NoteKind;

@@ -30,7 +30,16 @@ pub fn open(monitor: &Monitor, images: Vec<Image>, plan: &Plan) -> Result<Source
 ///
 /// # Errors
 /// Says why the guest can't be recorded; it keeps running.
-pub fn opening(monitor: &Monitor, mut images: Vec<Image>) -> Result<Opening, SourceError> {
+pub fn opening(monitor: &Monitor, images: Vec<Image>) -> Result<Opening, SourceError> {
+    opening_of(monitor, images, "running")
+}
+
+/// The same for a guest whose status is `wanted`.
+pub(super) fn opening_of(
+    monitor: &Monitor,
+    mut images: Vec<Image>,
+    wanted: &str,
+) -> Result<Opening, SourceError> {
     let mut qmp = monitor.connect()?;
     let machine = Machine::ask(&mut qmp)?;
     let arch = match machine.arch.as_str() {
@@ -42,7 +51,7 @@ pub fn opening(monitor: &Monitor, mut images: Vec<Image>) -> Result<Opening, Sou
             )));
         }
     };
-    if machine.status != "running" {
+    if machine.status != wanted {
         return Err(SourceError(format!(
             "the guest of {monitor} is not running (QEMU says: {}); let it run (`cont` in the monitor) and \
              record again",

@@ -310,6 +310,7 @@ pub(super) fn sample<'c>(
         late_ns,
         root,
         cpu,
+        period_ns,
         guest_ip,
     } = old.details;
     Sample {
@@ -323,6 +324,7 @@ pub(super) fn sample<'c>(
             late_ns,
             root,
             cpu,
+            period_ns,
             guest_ip,
         },
         registers: None,

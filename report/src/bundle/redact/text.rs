@@ -7,12 +7,13 @@ use std::collections::{HashMap, HashSet};
 /// Triggers of samples that are kept; other names may be private.
 const TRIGGERS: [&str; 4] = ["cycles", "cpu-clock", "timer", "timer, ptrace"];
 /// Totals of the end record that are kept.
-const TOTALS: [&str; 23] = [
+const TOTALS: [&str; 24] = [
     "samples",
     "not_running",
     "cost_rounds",
     "cost_total_ns",
     "slowed_to_period_ns",
+    "boot_begun_late_ns",
     "waits",
     "waits_told_with_a_later_stack",
     "waits_without_a_stack",

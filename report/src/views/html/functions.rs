@@ -77,7 +77,9 @@ fn write_row(profile: &Profile, row: &TopRow, out: &mut dyn Write) -> io::Result
     // The number that the script sorts by, where the text of a cell is not a number.
     let sorted = |amount: u64| match unit {
         Unit::Samples => String::new(),
-        Unit::OffCpu | Unit::Calls | Unit::VcpuTime => format!(" data-sort=\"{amount}\""),
+        Unit::Sampled | Unit::OffCpu | Unit::Calls | Unit::VcpuTime => {
+            format!(" data-sort=\"{amount}\"")
+        }
     };
     let percent = |part: u64| part as f64 * 100.0 / counted.max(1) as f64;
     writeln!(

@@ -229,7 +229,7 @@ fn write_part(id: &str, columns: Columns, out: &mut dyn Write) -> io::Result<()>
 /// Length of a tick (nanoseconds). Waits have ticks of 1 ns, because a part of one may be selected.
 fn tick_ns(payload: &Payload, unit: Unit) -> u64 {
     match unit {
-        Unit::OffCpu | Unit::Calls | Unit::VcpuTime => 1,
+        Unit::Sampled | Unit::OffCpu | Unit::Calls | Unit::VcpuTime => 1,
         Unit::Samples => {
             let last = payload.samples.iter().map(|one| one.since_ns);
             let last = last.max().unwrap_or(0);

@@ -61,6 +61,7 @@ pub(super) fn write_threads(page: &Page<'_>, out: &mut dyn Write) -> io::Result<
          <th class=\"number\">{}</th><th class=\"number\">Share</th></tr></thead>\n<tbody>",
         match unit {
             Unit::Samples => "Samples",
+            Unit::Sampled => "Time",
             Unit::OffCpu => "Off CPU",
             Unit::Calls => "In calls",
             Unit::VcpuTime => "Wall time",

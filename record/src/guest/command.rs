@@ -1,8 +1,11 @@
-//! A command that the recorder starts and ends.
+//! A command that the recorder starts and ends: a process to sample, or a guest's monitor.
+//!
+//! Input: its arguments. Output: a child process, and how it ended. A command that could not run never begins.
 
 use crate::source::{Life, SourceError};
 use crate::sys::spawn::{self, Waiting};
 use nix::errno::Errno;
+use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
@@ -136,6 +139,29 @@ impl Child {
             };
             SourceError::system(format!("cannot run `{}`", self.name), error, advice)
         })
+    }
+
+    /// Makes the process execute the command, traced from its first instruction on. The caller has to handle its stops.
+    ///
+    /// # Errors
+    /// Says why it can't be executed or traced.
+    pub fn go_traced(&mut self, options: Options) -> Result<(), SourceError> {
+        ptrace::seize(self.pid, options).map_err(|error| {
+            SourceError::system(format!("cannot trace `{}`", self.name), error, "")
+        })?;
+        self.go()
+    }
+
+    /// Ends a process that the command has started, as it ends the command: not if that is to keep running.
+    pub fn end_other(&self, pid: i32) {
+        if !self.keep_running && pid != self.pid() {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+        }
+    }
+
+    /// Its name, as it was started.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Whether it still runs. Doesn't wait, and doesn't reap the process, so that its processor time stays readable

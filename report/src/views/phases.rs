@@ -1,0 +1,327 @@
+//! `--phases`: when functions were first entered, counted from the first instruction of a boot.
+//!
+//! Input: samples one by one. Output: a table for each boot. Time is the guest's: the recorder's pauses are left out.
+//! A function is entered between its first sample and the sample before, and the table says how long that is.
+
+use super::{Content, Needs, Output, Renderer, View};
+use crate::profile::gather::{Sampled, names};
+use crate::profile::tree::NodeId;
+use crate::recording::Recording;
+use crate::text::screen::{Notes, Screen};
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Write};
+use uprof::cold::{Cost, TargetKind};
+use uprof::words::duration;
+
+/// The row of this view in the table of views.
+pub(crate) const VIEW: View = View {
+    name: "phases",
+    about: "When functions were first seen, from the first instruction of a boot (record --boot) or from the start of \
+            the recording: those of --phase, or all with at least --min-share (1%)",
+    output: Output::Text,
+    needs: Needs::Samples,
+    begin: |recordings| Box::new(Phases::new(recordings)),
+};
+
+/// Default least share of the samples of a function that is shown without being asked for.
+const LEAST_SHARE: f64 = 0.01;
+/// The total by which a boot began later than its recording.
+pub(crate) const BEGUN_LATE_NS: &str = "boot_begun_late_ns";
+/// Columns to the left of the names.
+const USED: usize = 3 * 10 + 2;
+
+/// A function that begins a phase, as the user named them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Phase {
+    /// The name of the phase.
+    pub name: String,
+    /// The function's name.
+    pub function: String,
+}
+
+/// The pauses of a recording, and the starts of its boots.
+struct Pauses {
+    /// Time since the start of the recording of each freeze, and how long all freezes before it took together.
+    before: Vec<(u64, u64)>,
+    whole_ns: u64,
+    /// Time since the start of the recording at which each boot began, by its number.
+    boots: BTreeMap<u32, u64>,
+}
+
+/// A moment in a boot.
+#[derive(Debug, Clone, Copy)]
+struct First {
+    /// Time since the start of the recording, and of the sample before.
+    since_ns: u64,
+    before_ns: u64,
+}
+
+/// The boot of a recording.
+type BootKey = (usize, u32);
+
+struct Phases {
+    pauses: Vec<Pauses>,
+    /// The last sample so far, and the first one of each stack.
+    boots: BTreeMap<BootKey, (u64, HashMap<NodeId, First>)>,
+}
+
+impl Pauses {
+    fn of(recording: &Recording) -> Self {
+        let mut freezes: Vec<(u64, u64)> = Vec::new();
+        let mut boots = BTreeMap::new();
+        let is_paused = recording.metadata().cost == Some(Cost::Freeze);
+        for block in recording.blocks() {
+            let Ok(block) = recording.samples(block) else {
+                continue;
+            };
+            let mut rows = block.rows();
+            while let Ok(Some(row)) = rows.next_row() {
+                let since_ns = row.time_ns.saturating_sub(recording.start_ns());
+                let start = boots.entry(row.task.space).or_insert(since_ns);
+                *start = since_ns.min(*start);
+                if is_paused {
+                    freezes.push((since_ns, row.details.cost_ns.unwrap_or(0)));
+                }
+            }
+        }
+        let totals = recording.end().map_or(&[][..], |end| &end.totals);
+        let late = totals.iter().find(|(name, _)| name == BEGUN_LATE_NS);
+        // The first boot began before its first sample.
+        boots.insert(0, late.map_or(0, |(_, late_ns)| *late_ns));
+        // The vCPUs of a sample have one freeze.
+        freezes.sort_unstable();
+        freezes.dedup_by_key(|(since_ns, _)| *since_ns);
+        let mut whole_ns = 0_u64;
+        let before = freezes.into_iter().map(|(since_ns, cost_ns)| {
+            let before_ns = whole_ns;
+            whole_ns = whole_ns.saturating_add(cost_ns);
+            (since_ns, before_ns)
+        });
+        let before = before.collect();
+        Pauses {
+            before,
+            whole_ns,
+            boots,
+        }
+    }
+
+    /// For how long the guest was paused before a freeze, or another moment.
+    fn before_ns(&self, since_ns: u64) -> u64 {
+        let later = self.before.partition_point(|(at_ns, _)| *at_ns < since_ns);
+        self.before.get(later).map_or(self.whole_ns, |(_, ns)| *ns)
+    }
+
+    /// How long the guest had run at a moment since its boot began.
+    fn run_ns(&self, boot: u32, since_ns: u64) -> u64 {
+        let began_ns = self.boots.get(&boot).copied().unwrap_or(0);
+        let passed_ns = since_ns.saturating_sub(began_ns);
+        let paused_ns = self
+            .before_ns(since_ns)
+            .saturating_sub(self.before_ns(began_ns));
+        passed_ns.saturating_sub(paused_ns)
+    }
+}
+
+impl Phases {
+    fn new(recordings: &[Recording]) -> Self {
+        Phases {
+            pauses: recordings.iter().map(Pauses::of).collect(),
+            boots: BTreeMap::new(),
+        }
+    }
+
+    /// The functions to show for a boot, with the moment at which each was first seen, in that order.
+    fn rows(&self, key: BootKey, content: &Content<'_>) -> Vec<(String, Option<First>)> {
+        let Content { profile, form, .. } = content;
+        let mut firsts: BTreeMap<&str, First> = BTreeMap::new();
+        let stacks = self.boots.get(&key).map(|(_, stacks)| stacks);
+        for (node, first) in stacks.into_iter().flatten() {
+            for label in profile.tree.outwards(*node) {
+                let known = firsts.entry(profile.labels.name(label)).or_insert(*first);
+                if first.since_ns < known.since_ns {
+                    *known = *first;
+                }
+            }
+        }
+        let mut rows: Vec<(String, Option<First>)> = if form.phases.is_empty() {
+            let shown = shown(content);
+            // An address without a name is no phase.
+            let is_named = |name: &str| !name.starts_with("0x");
+            let all = firsts.iter();
+            let all = all.filter(|(name, _)| shown.contains(**name) && is_named(name));
+            all.map(|(name, first)| ((*name).to_owned(), Some(*first)))
+                .collect()
+        } else {
+            let asked = form.phases.iter();
+            asked
+                .map(|phase| (words(phase), firsts.get(phase.function.as_str()).copied()))
+                .collect()
+        };
+        rows.sort_by_key(|(_, first)| first.map_or(u64::MAX, |first| first.since_ns));
+        rows
+    }
+
+    fn write_boot(
+        &self,
+        key: BootKey,
+        content: &Content<'_>,
+        out: &mut dyn Write,
+    ) -> io::Result<bool> {
+        let pauses = &self.pauses[key.0];
+        let screen = content.form.screen;
+        writeln!(
+            out,
+            "{:>10} {:>10} {:>10}  first seen",
+            "after", "at most", "until next"
+        )?;
+        writeln!(out, "{:>10} {:>10} {:>10}", "", "earlier", "")?;
+        let rows = self.rows(key, content);
+        let run_ns = |since_ns| pauses.run_ns(key.1, since_ns);
+        for (place, (name, first)) in rows.iter().enumerate() {
+            let Some(first) = first else {
+                write_row(
+                    ["-".into(), String::new(), String::new()],
+                    &format!("{name}: not seen"),
+                    screen,
+                    out,
+                )?;
+                continue;
+            };
+            let after_ns = run_ns(first.since_ns);
+            let earlier_ns = after_ns.saturating_sub(run_ns(first.before_ns));
+            let next = rows.get(place + 1).and_then(|(_, next)| *next);
+            let until = next.map(|next| duration(run_ns(next.since_ns).saturating_sub(after_ns)));
+            let texts = [
+                duration(after_ns),
+                duration(earlier_ns),
+                until.unwrap_or_default(),
+            ];
+            write_row(texts, name, screen, out)?;
+        }
+        Ok(rows.iter().any(|(_, first)| first.is_some()))
+    }
+}
+
+/// The names of functions that are shown without being asked for.
+fn shown<'c>(content: &Content<'c>) -> std::collections::BTreeSet<&'c str> {
+    let profile = content.profile;
+    let totals = profile.tree.totals();
+    let whole = totals.first().copied().unwrap_or(0);
+    let least = (content.form.least_share.unwrap_or(LEAST_SHARE) * whole as f64).max(1.0);
+    let mut sums: HashMap<&str, u64> = HashMap::new();
+    for (node, total) in profile.tree.nodes().iter().zip(&totals).skip(1) {
+        let sum = sums.entry(profile.labels.name(node.label)).or_default();
+        // Recursion counts more than once, which shows it no less.
+        *sum = sum.saturating_add(*total);
+    }
+    let shown = sums.into_iter().filter(|(_, sum)| *sum as f64 >= least);
+    shown.map(|(name, _)| name).collect()
+}
+
+fn words(phase: &Phase) -> String {
+    if phase.name == phase.function {
+        phase.function.clone()
+    } else {
+        format!("{} ({})", phase.name, phase.function)
+    }
+}
+
+fn write_row(
+    texts: [String; 3],
+    name: &str,
+    screen: Screen,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    for text in texts {
+        write!(out, "{text:>10} ")?;
+    }
+    writeln!(out, " {}", screen.name(name, &Notes::default(), USED))
+}
+
+impl Renderer for Phases {
+    fn add(&mut self, _: &[Recording], sampled: &Sampled) {
+        let key = (sampled.recording, sampled.task.space);
+        let began_ns = || self.pauses[key.0].boots.get(&key.1).copied().unwrap_or(0);
+        let (last_ns, stacks) = self
+            .boots
+            .entry(key)
+            .or_insert_with(|| (began_ns(), HashMap::new()));
+        let first = First {
+            since_ns: sampled.since_ns,
+            before_ns: *last_ns,
+        };
+        stacks.entry(sampled.node).or_insert(first);
+        *last_ns = sampled.since_ns.max(*last_ns);
+    }
+
+    fn write(&mut self, content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
+        let screen = content.form.screen;
+        for line in content.profile.account.lines() {
+            screen.write_prose("", &line, 2, out)?;
+        }
+        let recordings: Vec<&Recording> = content.recordings.iter().collect();
+        let files = names(&recordings);
+        let keys: Vec<BootKey> = self.boots.keys().copied().collect();
+        let mut is_any = false;
+        for key in &keys {
+            let file = if files.len() > 1 { &files[key.0] } else { "" };
+            let boot = if keys
+                .iter()
+                .any(|other| other.0 == key.0 && other.1 != key.1)
+            {
+                format!("boot {}", key.1 + 1)
+            } else {
+                String::new()
+            };
+            let parts: Vec<&str> = [file, &boot]
+                .into_iter()
+                .filter(|part| !part.is_empty())
+                .collect();
+            writeln!(out)?;
+            if !parts.is_empty() {
+                screen.write_prose("", &format!("{}:", parts.join(", ")), 2, out)?;
+            }
+            is_any |= self.write_boot(*key, content, out)?;
+        }
+        writeln!(out)?;
+        let paused_ns = self
+            .pauses
+            .iter()
+            .map(|one| one.whole_ns)
+            .fold(0, u64::saturating_add);
+        let line = format!(
+            "times are the guest's, without the recorder's pauses ({} in all); a function that returns between two \
+             samples is not seen",
+            duration(paused_ns)
+        );
+        screen.write_prose("", &line, 2, out)?;
+        let kinds = content
+            .recordings
+            .iter()
+            .map(|one| one.metadata().target.kind);
+        let mut kinds = kinds.filter(|kind| matches!(kind, TargetKind::Qemu | TargetKind::GdbStub));
+        if kinds.next().is_some() {
+            let line = "behind a stub the guest runs on for a part of each pause, and times are too short by that";
+            screen.write_prose("", line, 2, out)?;
+        }
+        Ok(is_any)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_are_left_out_of_a_boots_time() {
+        let pauses = Pauses {
+            before: vec![(100, 0), (300, 50), (900, 70)],
+            whole_ns: 80,
+            boots: BTreeMap::from([(0, 20), (1, 900)]),
+        };
+        let run = [20, 100, 101, 300, 800, 900].map(|since_ns| pauses.run_ns(0, since_ns));
+        assert_eq!(run, [0, 80, 31, 230, 710, 810]);
+        assert_eq!(pauses.run_ns(1, 1000), 90);
+        assert_eq!(pauses.run_ns(7, 0), 0);
+    }
+}
