@@ -24,12 +24,12 @@ use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fs::File;
-use std::io::{IsTerminal, Stdout, stdout};
+use std::io::{self, IsTerminal, Stdout, stdout};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
 
 /// Watch what runs: functions or call tree of the last seconds, and the load of each vCPU or thread
 #[derive(Debug, clap::Args)]
@@ -95,8 +95,10 @@ impl Args {
     }
 }
 
-/// How often keys, signals and pictures are looked for.
+/// How often signals are looked for.
 const LOOK: Duration = Duration::from_millis(50);
+/// How long the screen stays without news.
+const REDRAW: Duration = Duration::from_secs(1);
 
 /// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<Outcome> {
@@ -116,13 +118,14 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
             .context("cannot listen to signals")?;
     }
     let (ask, queries) = channel();
-    let (send, pictures) = channel();
-    let feed = watched.feed.clone();
-    let images = args.images;
-    std::thread::Builder::new()
-        .name("uniprof-names".into())
-        .spawn(move || picture::make(&feed, &images, &queries, &send))
-        .context("cannot start a thread")?;
+    let (send, news) = channel();
+    let (feed, images, made) = (watched.feed.clone(), args.images, send.clone());
+    start("uniprof-names", move || {
+        picture::make(&feed, &images, &queries, &|picture| {
+            made.send(News::Picture(picture)).is_ok()
+        });
+        let _ = made.send(News::NoPictures);
+    })?;
     let state = State {
         window_seconds,
         ..State::default()
@@ -133,7 +136,37 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         failure: None,
         watched,
     };
-    shown.run(&ask, &pictures, &stopped)
+    shown.run(&ask, &news, send, &stopped)
+}
+
+/// What a thread brings.
+enum News {
+    Picture(anyhow::Result<Picture>),
+    /// Nobody makes pictures any more.
+    NoPictures,
+    Event(Event),
+    /// The terminal has no keys any more.
+    NoKeys(io::Error),
+}
+
+fn start(name: &str, work: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
+    let thread = std::thread::Builder::new().name(name.into());
+    thread.spawn(work).context("cannot start a thread")?;
+    Ok(())
+}
+
+/// Reads keys, in a thread of its own: where the terminal is gone, crossterm never returns.
+fn read_keys(send: &Sender<News>) {
+    loop {
+        let news = match event::read() {
+            Ok(event) => News::Event(event),
+            Err(error) => News::NoKeys(error),
+        };
+        let is_last = matches!(news, News::NoKeys(_));
+        if send.send(news).is_err() || is_last {
+            return;
+        }
+    }
 }
 
 /// The stream, and who writes it.
@@ -146,12 +179,12 @@ struct Watched {
 impl Watched {
     fn open(args: &Args, length_ns: u64) -> anyhow::Result<Watched> {
         let feed = match args.subject() {
-            Subject::Stdin if std::io::stdin().is_terminal() => {
+            Subject::Stdin if io::stdin().is_terminal() => {
                 bail!(
                     "a recording is no text: send one to standard input, or name a target or a file"
                 )
             }
-            Subject::Stdin => Feed::read(std::io::stdin(), "standard input", length_ns)?,
+            Subject::Stdin => Feed::read(io::stdin(), "standard input", length_ns)?,
             Subject::File(path) => {
                 keep(&path);
                 let name = path.display().to_string();
@@ -224,34 +257,40 @@ struct Shown {
 }
 
 impl Shown {
-    /// Draws and takes keys until the end.
+    /// Draws, and takes keys and pictures until the end.
     fn run(
         mut self,
         ask: &Sender<Query>,
-        pictures: &Receiver<anyhow::Result<Picture>>,
+        news: &Receiver<News>,
+        send: Sender<News>,
         stopped: &AtomicUsize,
     ) -> anyhow::Result<Outcome> {
         let screen = FullScreen::enter().context(
             "cannot take the terminal: top needs one for its keys, also where standard input is a recording",
         )?;
+        start("uniprof-keys", move || read_keys(&send))?;
         let mut terminal = Terminal::new(CrosstermBackend::new(stdout()))?;
         terminal.clear()?;
-        let mut is_changed = true;
+        let mut drawn = None;
         let signal = loop {
             let signal = stopped.load(Ordering::Relaxed);
             if signal != 0 {
                 break Some(signal as i32);
             }
-            if is_changed && !self.draw(&mut terminal, ask)? {
-                break None;
+            // Also without news: a terminal that is gone shows itself when it is drawn on.
+            if drawn.is_none_or(|drawn: Instant| drawn.elapsed() > REDRAW) {
+                self.draw(&mut terminal, ask)?;
+                drawn = Some(Instant::now());
             }
-            is_changed = self.take_pictures(pictures)?;
-            if event::poll(LOOK)? {
-                is_changed = true;
-                let event = event::read()?;
-                if !self.take_event(&event, ask) {
-                    break None;
-                }
+            let mut next = news.recv_timeout(LOOK);
+            let mut goes_on = true;
+            while let Ok(one) = next {
+                drawn = None;
+                goes_on &= self.take(one, ask)?;
+                next = news.try_recv().map_err(|_| RecvTimeoutError::Timeout);
+            }
+            if !goes_on {
+                break None;
             }
         };
         drop(screen);
@@ -264,53 +303,50 @@ impl Shown {
         Ok(Outcome::lossy_if(is_lossy))
     }
 
-    /// Draws, and asks for a picture of the terminal's width. Returns whether anybody makes pictures.
+    /// Draws, and asks for a picture of the terminal's width.
     fn draw(
         &mut self,
         terminal: &mut Terminal<CrosstermBackend<Stdout>>,
         ask: &Sender<Query>,
-    ) -> anyhow::Result<bool> {
+    ) -> anyhow::Result<()> {
         let columns = usize::from(terminal.size()?.width);
         if self.state.query.columns != columns {
             self.state.query.columns = columns;
-            if ask.send(self.state.query.clone()).is_err() {
-                return Ok(false);
-            }
+            self.ask(ask);
         }
         let Shown { state, picture, .. } = self;
         terminal.draw(|frame| screen::draw(frame, state, picture.as_ref()))?;
-        Ok(true)
+        Ok(())
     }
 
-    /// Takes the newest picture. Returns whether there is one.
-    fn take_pictures(
-        &mut self,
-        pictures: &Receiver<anyhow::Result<Picture>>,
-    ) -> anyhow::Result<bool> {
-        let mut is_changed = false;
-        loop {
-            match pictures.try_recv() {
-                Ok(Ok(mut picture)) => {
-                    self.failure = None;
-                    let said = self.watched.messages();
-                    picture
-                        .notes
-                        .extend(said.into_iter().map(|said| format!("record: {said}")));
-                    self.picture = Some(picture);
-                }
-                Ok(Err(error)) => {
-                    let why = crate::outcome::describe(&error);
-                    self.state.message = format!("no picture: {why}");
-                    self.failure = Some(why);
-                }
-                Err(TryRecvError::Empty) => return Ok(is_changed),
-                Err(TryRecvError::Disconnected) => {
-                    let why = self.failure.take();
-                    bail!(why.unwrap_or_else(|| "the thread that makes pictures ended".to_owned()))
-                }
+    /// Asks for another picture. If nobody makes any, that is news of its own.
+    fn ask(&self, ask: &Sender<Query>) {
+        let _ = ask.send(self.state.query.clone());
+    }
+
+    /// Takes what a thread brings. Returns whether to go on.
+    fn take(&mut self, news: News, ask: &Sender<Query>) -> anyhow::Result<bool> {
+        match news {
+            News::Picture(Ok(mut picture)) => {
+                self.failure = None;
+                let said = self.watched.messages();
+                let said = said.into_iter().map(|said| format!("record: {said}"));
+                picture.notes.extend(said);
+                self.picture = Some(picture);
             }
-            is_changed = true;
+            News::Picture(Err(error)) => {
+                let why = crate::outcome::describe(&error);
+                self.state.message = format!("no picture: {why}");
+                self.failure = Some(why);
+            }
+            News::NoPictures => {
+                let why = self.failure.take();
+                bail!(why.unwrap_or_else(|| "the thread that makes pictures ended".to_owned()))
+            }
+            News::NoKeys(error) => return Err(error).context("cannot read keys"),
+            News::Event(event) => return Ok(self.take_event(&event, ask)),
         }
+        Ok(true)
     }
 
     /// Takes a key. Returns whether to go on.
@@ -337,8 +373,7 @@ impl Shown {
             }
             Action::Ask => {}
         }
-        // If nobody takes it, the pictures' end says why.
-        let _ = ask.send(self.state.query.clone());
+        self.ask(ask);
         true
     }
 }

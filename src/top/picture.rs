@@ -4,13 +4,15 @@
 use crate::images::Images;
 use crate::memory;
 use regex::Regex;
+use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use uniprof_report::images::Library;
 use uniprof_report::profile::load::{TaskLoad, cost, loads};
-use uniprof_report::profile::{Filter, Options, gather};
+use uniprof_report::profile::{Filter, Options, Profile, gather_again};
 use uniprof_report::recording::Recording;
+use uniprof_report::stacks::Tables;
 use uniprof_report::text::{Screen, printable};
 use uniprof_report::views::{Content, FlagValue, Form, VIEWS};
 
@@ -31,6 +33,8 @@ const PERIOD: Duration = Duration::from_millis(500);
 /// A picture is followed by this many times its own time without one, so that `top` takes a quarter of a processor or
 /// less.
 const REST: u32 = 3;
+/// Long enough for a picture that stays.
+const FOREVER: Duration = Duration::from_secs(1 << 30);
 
 /// What is asked.
 #[derive(Debug, Clone, Default)]
@@ -74,113 +78,179 @@ pub struct Picture {
     pub ended: Option<String>,
 }
 
+/// Hands over a picture. Returns whether somebody waits for more.
+type HandOver<'a> = dyn Fn(anyhow::Result<Picture>) -> bool + 'a;
+
 /// Makes pictures until nobody waits for them. `queries` brings what is asked from then on.
-pub fn make(
-    feed: &Feed,
-    images: &Images,
-    queries: &Receiver<Query>,
-    pictures: &Sender<anyhow::Result<Picture>>,
-) {
-    let library = match images.library() {
-        Ok(library) => library,
-        Err(error) => return drop(pictures.send(Err(error))),
-    };
+pub fn make(feed: &Feed, images: &Images, queries: &Receiver<Query>, hand_over: &HandOver<'_>) {
     let Ok(mut query) = queries.recv() else {
         return;
     };
-    let mut kept: Option<Arc<Moment>> = None;
+    let mut goes_on = true;
+    while goes_on {
+        let made = images.library().map(|library| {
+            let tables = Tables::new(&library);
+            make_until_full(feed, &tables, &mut query, queries, hand_over)
+        });
+        goes_on = made.unwrap_or_else(|error| {
+            hand_over(Err(error));
+            false
+        });
+    }
+}
+
+/// Makes pictures until the tables are full. Returns whether somebody waits for more.
+fn make_until_full(
+    feed: &Feed,
+    tables: &Tables<'_>,
+    query: &mut Query,
+    queries: &Receiver<Query>,
+    hand_over: &HandOver<'_>,
+) -> bool {
+    let mut last: Option<Gathered> = None;
+    let mut due = Instant::now();
     loop {
         let begun = Instant::now();
         // A run of a report has these limits; this one makes many.
         memory::limit();
-        let moment = match kept.take().filter(|_| query.is_paused) {
-            Some(kept) => Ok(kept),
-            None => feed.moment().map(Arc::new).map_err(anyhow::Error::from),
+        let gathered = match last.take() {
+            Some(last) if last.is_of(query) && begun < due => Ok(last),
+            Some(last) if query.is_paused => Gathered::of(last.moment, tables, query),
+            _ => feed
+                .moment()
+                .map_err(anyhow::Error::from)
+                .and_then(|moment| Gathered::of(moment, tables, query)),
         };
-        let picture = moment.and_then(|moment| {
-            kept = Some(Arc::clone(&moment));
-            draw(&moment, &library, &query)
+        let picture = gathered.and_then(|gathered| {
+            let picture = gathered.draw(tables.library(), query);
+            last = Some(gathered);
+            picture
         });
-        if pictures.send(picture).is_err() {
-            return;
+        if !hand_over(picture) {
+            return false;
         }
-        let is_last = kept.as_ref().is_some_and(|kept| kept.ended.is_some());
-        let pause = if query.is_paused || is_last {
-            Duration::MAX
-        } else {
-            (begun.elapsed() * REST).max(PERIOD)
-        };
-        query = match queries.recv_timeout(pause) {
+        let is_last = last
+            .as_ref()
+            .is_some_and(|last| last.moment.ended.is_some());
+        if query.is_paused || is_last {
+            due = begun + FOREVER;
+        } else if begun >= due {
+            due = Instant::now() + (begun.elapsed() * REST).max(PERIOD);
+        }
+        match queries.recv_timeout(due.saturating_duration_since(Instant::now())) {
             // Only the last of several counts.
-            Ok(next) => queries.try_iter().last().unwrap_or(next),
-            Err(RecvTimeoutError::Timeout) => query,
-            Err(RecvTimeoutError::Disconnected) => return,
-        };
+            Ok(next) => {
+                let next = queries.try_iter().last().unwrap_or(next);
+                if query.is_paused && !next.is_paused {
+                    due = Instant::now();
+                }
+                *query = next;
+            }
+            Err(RecvTimeoutError::Timeout) if tables.are_full() => return true,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return false,
+        }
     }
 }
 
-/// The picture of a moment.
-fn draw(moment: &Moment, library: &Library, query: &Query) -> anyhow::Result<Picture> {
-    let bytes = Arc::clone(&moment.bytes);
-    let mut recording = Recording::from_bytes("the stream", bytes.to_vec())?;
-    let placed = recording.assume_images(library);
-    let recordings = [recording];
-    let [recording] = &recordings;
-    let options = Options {
-        filter: Filter {
-            focus: query.focus.clone(),
-            thread: query.thread.clone(),
-            ..Filter::default()
-        },
-        by_process: true,
-        survey: true,
-        ..Options::default()
-    };
-    let profile = gather(&[recording], library, &options, &|_, _| (), None);
-    let form = Form {
-        screen: Screen {
-            columns: Some(query.columns.max(20)),
-            colors: false,
-        },
-        ..Form::default()
-    };
-    let content = Content {
-        recordings: &recordings,
-        profile: &profile,
-        places: None,
-        library: Some(library),
-        value: FlagValue::None,
-        form: &form,
-    };
-    let mut picture = Picture {
-        bytes,
-        view: query.view,
-        subject: printable(recording.subject()).into_owned(),
-        seconds: recording.seconds(),
-        samples: profile.account.counted,
-        loads: loads(recording, &profile),
-        cost: cost(recording, &profile),
-        notes: moment.notes.clone(),
-        ended: moment.ended.clone(),
-        ..Picture::default()
-    };
-    let facts = profile.account.lines();
-    picture.notes.extend(facts);
-    picture
-        .notes
-        .extend(profile.warnings.iter().chain(&placed).cloned());
-    let text = SHOWN.get(query.view).and_then(|(_, text)| *text);
-    let view = VIEWS.iter().find(|view| Some(view.name) == text);
-    if let Some(view) = view {
-        let mut out = Vec::new();
-        (view.begin)(&recordings).write(&content, &mut out)?;
-        picture.set_table(&String::from_utf8_lossy(&out));
-    } else if query.view == THREADS {
-        picture.set_threads();
-    } else {
-        picture.rows = picture.notes.clone();
+/// The samples of a moment that were asked for, gathered.
+struct Gathered {
+    moment: Moment,
+    recordings: [Recording; 1],
+    profile: Profile,
+    /// The filters.
+    filters: [Option<String>; 2],
+    /// Where the images given by hand are.
+    placed: Vec<String>,
+}
+
+/// The filters of a query, which can be compared.
+fn filters(query: &Query) -> [Option<String>; 2] {
+    [&query.focus, &query.thread].map(|rule| rule.as_ref().map(|rule| rule.as_str().to_owned()))
+}
+
+impl Gathered {
+    fn of(moment: Moment, tables: &Tables<'_>, query: &Query) -> anyhow::Result<Gathered> {
+        let mut recording = Recording::from_bytes("the stream", moment.bytes.to_vec())?;
+        let placed = recording.assume_images(tables.library());
+        let options = Options {
+            filter: Filter {
+                focus: query.focus.clone(),
+                thread: query.thread.clone(),
+                ..Filter::default()
+            },
+            by_process: true,
+            survey: true,
+            ..Options::default()
+        };
+        let profile = gather_again(&recording, tables, &options);
+        Ok(Gathered {
+            moment,
+            recordings: [recording],
+            profile,
+            filters: filters(query),
+            placed,
+        })
     }
-    Ok(picture)
+
+    /// Whether these are the samples that `query` asks for.
+    fn is_of(&self, query: &Query) -> bool {
+        self.filters == filters(query)
+    }
+
+    fn draw(&self, library: &Library, query: &Query) -> anyhow::Result<Picture> {
+        let [recording] = &self.recordings;
+        let profile = &self.profile;
+        let form = Form {
+            screen: Screen {
+                columns: Some(query.columns.max(20)),
+                colors: false,
+            },
+            ..Form::default()
+        };
+        let mut picture = Picture {
+            bytes: Arc::clone(&self.moment.bytes),
+            view: query.view,
+            subject: printable(recording.subject()).into_owned(),
+            seconds: recording.seconds(),
+            samples: profile.account.counted,
+            loads: loads(recording, profile),
+            cost: cost(recording, profile),
+            notes: self.moment.notes.clone(),
+            ended: self
+                .moment
+                .ended
+                .as_deref()
+                .map(printable)
+                .map(Cow::into_owned),
+            ..Picture::default()
+        };
+        let facts = profile.account.lines();
+        let warnings = profile.warnings.iter().chain(&self.placed);
+        picture
+            .notes
+            .extend(facts.into_iter().chain(warnings.cloned()));
+        let text = SHOWN.get(query.view).and_then(|(_, text)| *text);
+        let view = VIEWS.iter().find(|view| Some(view.name) == text);
+        if let Some(view) = view {
+            let mut out = Vec::new();
+            let content = Content {
+                recordings: &self.recordings,
+                profile,
+                places: None,
+                library: Some(library),
+                value: FlagValue::None,
+                form: &form,
+            };
+            (view.begin)(&self.recordings).write(&content, &mut out)?;
+            picture.set_table(&String::from_utf8_lossy(&out));
+        } else if query.view == THREADS {
+            picture.set_threads();
+        } else {
+            picture.rows = picture.notes.clone();
+        }
+        Ok(picture)
+    }
 }
 
 impl Picture {

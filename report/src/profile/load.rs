@@ -86,13 +86,15 @@ pub fn cost(recording: &Recording, profile: &Profile) -> String {
         .filter(|cost| cost.count > 0)
     else {
         return match recording.metadata().target.kind {
-            TargetKind::Process => "sampling: by the kernel, without a pause".to_owned(),
+            TargetKind::Process => {
+                "sampling: by interrupts of the kernel, whose cost is not recorded".to_owned()
+            }
             _ => "sampling: its cost is not recorded".to_owned(),
         };
     };
     let what = match recording.metadata().cost {
         Some(Cost::Freeze) => "paused",
-        Some(Cost::Work) | None => "sampling, without a pause",
+        Some(Cost::Work) | None => "sampling took, without a pause",
     };
     let at = |share| duration(cost.percentile_ns(share).unwrap_or(0));
     let percent = cost.sum_ns as f64 / 1e7 / recording.seconds().max(1e-3);
