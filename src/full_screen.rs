@@ -6,7 +6,7 @@
 use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{
-    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+    Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use std::io::{self, stdout};
 use std::sync::Once;
@@ -34,7 +34,7 @@ impl FullScreen {
         enable_raw_mode()?;
         IS_ON.store(true, Ordering::SeqCst);
         let screen = FullScreen(());
-        execute!(stdout(), EnterAlternateScreen)?;
+        execute!(stdout(), EnterAlternateScreen, Clear(ClearType::All))?;
         Ok(screen)
     }
 }

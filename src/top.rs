@@ -15,6 +15,7 @@ use crate::images::Images;
 use crate::outcome::Outcome;
 use crate::output::{keep, write_private};
 use crate::quantity::{parse_duration, parse_rate};
+use crate::terminal;
 use anyhow::{Context, bail};
 use feed::Feed;
 use keys::{Action, State, WINDOW_SECONDS};
@@ -102,10 +103,10 @@ const REDRAW: Duration = Duration::from_secs(1);
 
 /// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<Outcome> {
-    if !stdout().is_terminal() {
+    if !terminal::is_screen() {
         bail!(
-            "top draws on a terminal, and standard output is none: `uniprof report` shows a recording as text, and \
-             `uniprof record` makes one"
+            "top draws on a terminal, and standard output is none, or TERM says that it can't be drawn on: `uniprof \
+             record` records in a file, and `uniprof report` shows it as text"
         );
     }
     let [least, most] = WINDOW_SECONDS;
@@ -270,7 +271,6 @@ impl Shown {
         )?;
         start("uniprof-keys", move || read_keys(&send))?;
         let mut terminal = Terminal::new(CrosstermBackend::new(stdout()))?;
-        terminal.clear()?;
         let mut drawn = None;
         let signal = loop {
             let signal = stopped.load(Ordering::Relaxed);

@@ -3,6 +3,7 @@
 
 use crate::images::Images;
 use crate::memory;
+use crate::terminal::in_columns;
 use regex::Regex;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -28,10 +29,10 @@ pub const SHOWN: [(&str, Option<&str>); 4] = [
 /// The numbers of the views that are made here.
 const THREADS: usize = 2;
 
-/// Shortest time between two pictures.
-const PERIOD: Duration = Duration::from_millis(500);
+/// Shortest and longest time between two pictures.
+const PERIODS: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
 /// A picture is followed by this many times its own time without one, so that `top` takes a quarter of a processor or
-/// less.
+/// less; the first picture, which reads all images, may take more.
 const REST: u32 = 3;
 /// Long enough for a picture that stays.
 const FOREVER: Duration = Duration::from_secs(1 << 30);
@@ -135,7 +136,7 @@ fn make_until_full(
         if query.is_paused || is_last {
             due = begun + FOREVER;
         } else if begun >= due {
-            due = Instant::now() + (begun.elapsed() * REST).max(PERIOD);
+            due = Instant::now() + (begun.elapsed() * REST).clamp(PERIODS[0], PERIODS[1]);
         }
         match queries.recv_timeout(due.saturating_duration_since(Instant::now())) {
             // Only the last of several counts.
@@ -247,7 +248,10 @@ impl Gathered {
         } else if query.view == THREADS {
             picture.set_threads();
         } else {
-            picture.rows = picture.notes.clone();
+            let notes = picture.notes.iter();
+            let lines = notes.map(|note| in_columns(note, 2, form.screen.columns));
+            let rows = lines.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>());
+            picture.rows = rows.collect();
         }
         Ok(picture)
     }

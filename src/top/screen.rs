@@ -23,7 +23,7 @@ const BAR_CELLS: usize = 20;
 pub fn draw(frame: &mut Frame<'_>, state: &mut State, picture: Option<&Picture>) {
     let area = frame.area();
     if area.width < COLUMNS_MIN || area.height < ROWS_MIN {
-        let text = format!("too small: {COLUMNS_MIN}x{ROWS_MIN} at least; q quits");
+        let text = format!("too small: {COLUMNS_MIN}x{ROWS_MIN}; q quits");
         frame.render_widget(Paragraph::new(text), area);
         return;
     }
@@ -131,10 +131,10 @@ fn draw_rows(frame: &mut Frame<'_>, state: &mut State, picture: Option<&Picture>
         return;
     };
     // Another view was asked for, and its rows are on their way.
-    let rows: &[String] = match picture.view == state.query.view {
-        true => &picture.rows,
-        false => &[],
-    };
+    if picture.view != state.query.view {
+        return;
+    }
+    let rows = &picture.rows;
     if rows.is_empty() {
         let text = "no samples in the window: nothing ran, or nothing matches".dim();
         frame.render_widget(Paragraph::new(text), area);
