@@ -16,8 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A terminal with a shell command.
 struct Terminal {
-    folder: PathBuf,
-    size: [&'static str; 2],
+    /// Has the socket of a server of its own.
+    server: tempfile::TempDir,
 }
 
 impl Terminal {
@@ -25,17 +25,15 @@ impl Terminal {
     /// says so and returns `None`.
     fn start(folder: &Path, command: &str) -> Option<Terminal> {
         let terminal = Terminal {
-            folder: folder.to_owned(),
-            size: ["120", "40"],
+            server: tempfile::tempdir().unwrap(),
         };
-        let [columns, rows] = terminal.size;
         let program = kit::program();
         let after = "echo status $?; stty -a; sleep 600";
         let line = format!(
             "{}; {after}",
             command.replace("uniprof", &program.to_string_lossy())
         );
-        let new = ["new-session", "-d", "-x", columns, "-y", rows, &line];
+        let new = ["new-session", "-d", "-x", "120", "-y", "40", &line];
         let Ok(started) = terminal.tmux(&new).current_dir(folder).output() else {
             eprintln!("skipped: there is no tmux to draw in");
             return None;
@@ -46,7 +44,9 @@ impl Terminal {
 
     fn tmux(&self, words: &[&str]) -> Command {
         let mut command = Command::new("tmux");
-        command.arg("-S").arg(self.folder.join("tmux.socket"));
+        command
+            .arg("-S")
+            .arg(self.server.path().join("tmux.socket"));
         // Not in the terminal of whoever runs the tests.
         command.env_remove("TMUX").args(["-f", "/dev/null"]);
         command.args(words).stdin(Stdio::null());
@@ -286,14 +286,16 @@ fn however_it_ends_the_terminal_is_restored_and_the_recorder_gone() {
 #[test]
 fn a_target_that_ends_or_is_none_is_reported() {
     let folder = tempfile::tempdir().unwrap();
-    let Some(terminal) = Terminal::start(folder.path(), "uniprof top -- uniprof workload 1") else {
+    let Some(_) = build(folder.path()) else {
+        return;
+    };
+    let command = "uniprof top -- timeout 1 ./shares";
+    let Some(terminal) = Terminal::start(folder.path(), command) else {
         return;
     };
     let screen = terminal.wait_for("ENDED");
     assert!(screen.contains("ended: "), "{screen}");
-    terminal.wait("the last picture", |screen| {
-        screen.contains("workload::serve")
-    });
+    assert!(total(&screen, "three").is_some(), "{screen}");
     terminal.press(&["q"]);
     terminal.is_restored(0);
     drop(terminal);

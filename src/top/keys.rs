@@ -85,6 +85,14 @@ pub struct State {
 impl State {
     /// Takes a key. `picture` is what is on the screen.
     pub fn press(&mut self, key: KeyEvent, picture: &Picture) -> Action {
+        // A terminal sends Esc and a key in quick succession as Alt and that key.
+        if key.modifiers.contains(KeyModifiers::ALT) {
+            let first = self.press(KeyEvent::from(KeyCode::Esc), picture);
+            return match self.press(KeyEvent::from(key.code), picture) {
+                Action::Draw => first,
+                second => second,
+            };
+        }
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         if is_control && key.code == KeyCode::Char('c') {
             return Action::Quit;
@@ -280,6 +288,15 @@ mod tests {
         assert_eq!(press(&mut state, &picture, "/qw?p"), Action::Draw);
         assert!(!state.query.is_paused && !state.shows_keys);
         assert_eq!(press(&mut state, &picture, "\x1bq"), Action::Quit);
+    }
+
+    #[test]
+    fn escape_and_a_key_in_quick_succession_are_both() {
+        let (mut state, picture) = (State::default(), picture());
+        press(&mut state, &picture, "fx\n");
+        let key = KeyEvent::new(KeyCode::Char('2'), KeyModifiers::ALT);
+        assert_eq!(state.press(key, &picture), Action::Ask);
+        assert!(state.query.focus.is_none() && state.query.view == 1);
     }
 
     #[test]
