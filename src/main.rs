@@ -8,8 +8,6 @@ mod new_file;
 #[cfg(feature = "report")]
 mod output;
 #[cfg(feature = "report")]
-mod full_screen;
-#[cfg(feature = "report")]
 mod memory;
 #[cfg(feature = "report")]
 mod status;

@@ -1,5 +1,8 @@
 //! Messages to the user: always on stderr, so that stdout contains only data.
 
+#[cfg(feature = "report")]
+pub mod full_screen;
+
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 

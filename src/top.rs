@@ -1,5 +1,5 @@
-//! `uniprof top`: what runs now. Enters: a target, a recording that is being written, or a stream. Leaves: a screen that
-//! shows the last seconds, and files with them.
+//! `uniprof top`: what runs now. Enters: a target, a recording that is being written, or a stream. Leaves: a screen
+//! that shows the last seconds, and files with them.
 //!
 //! A thread reads the stream, another one makes pictures of it, and this one draws them and takes keys.
 
@@ -10,12 +10,12 @@ mod screen;
 #[cfg(feature = "record")]
 mod recorder;
 
-use crate::full_screen::FullScreen;
 use crate::images::Images;
 use crate::outcome::Outcome;
 use crate::output::{keep, write_private};
 use crate::quantity::{parse_duration, parse_rate};
 use crate::terminal;
+use crate::terminal::full_screen::FullScreen;
 use anyhow::{Context, bail};
 use feed::Feed;
 use keys::{Action, State, WINDOW_SECONDS};
@@ -54,9 +54,9 @@ pub struct Args {
     #[cfg_attr(feature = "record", arg(add = crate::candidates::targets()))]
     of: Option<String>,
 
-    /// The length of the window, 1s to 10m
-    #[arg(short = 'n', long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
-    window: Duration,
+    /// The length of the window in whole seconds, 1s to 10m
+    #[arg(short = 'n', long, value_name = "TIME", default_value = "10s", value_parser = parse_window)]
+    window: u64,
 
     /// Of a target: samples a second of each vCPU or thread
     #[arg(short = 'F', long, value_name = "HZ", default_value = "99", value_parser = parse_rate)]
@@ -68,6 +68,16 @@ pub struct Args {
     /// A command to start and watch
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
+}
+
+/// Parses the length of a window to seconds.
+fn parse_window(text: &str) -> anyhow::Result<u64> {
+    let [least, most] = WINDOW_SECONDS;
+    let length = parse_duration(text)?;
+    if length.subsec_nanos() > 0 || !(least..=most).contains(&length.as_secs()) {
+        bail!("whole seconds, {least} to {most}");
+    }
+    Ok(length.as_secs())
 }
 
 /// What is watched.
@@ -109,8 +119,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
              record` records in a file, and `uniprof report` shows it as text"
         );
     }
-    let [least, most] = WINDOW_SECONDS;
-    let window_seconds = args.window.as_secs().clamp(least, most);
+    let window_seconds = args.window;
     let length_ns = window_seconds * 1_000_000_000;
     let watched = Watched::open(&args, length_ns)?;
     let stopped = Arc::new(AtomicUsize::new(0));

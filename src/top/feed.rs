@@ -28,8 +28,8 @@ struct Stream {
     is_broken: bool,
 }
 
-/// What the stream is at a moment.
-pub struct Moment {
+/// What the stream is at a snapshot.
+pub struct Snapshot {
     /// A whole recording of the window.
     pub bytes: Arc<Vec<u8>>,
     /// Why nothing more comes; `None` while it goes on.
@@ -118,7 +118,7 @@ impl Feed {
     ///
     /// # Errors
     /// The window can't be written.
-    pub fn moment(&self) -> io::Result<Moment> {
+    pub fn snapshot(&self) -> io::Result<Snapshot> {
         let stream = self.lock();
         let silent = match &stream.ended {
             None if self.is_live.load(Ordering::Relaxed) => {
@@ -146,7 +146,7 @@ impl Feed {
             let damaged = stream.window.damaged();
             notes.push(format!("the stream is damaged at {damaged} places"));
         }
-        Ok(Moment {
+        Ok(Snapshot {
             bytes: Arc::new(stream.window.recording(until_ns)?),
             ended: stream.ended.clone(),
             notes,

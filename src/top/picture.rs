@@ -17,7 +17,7 @@ use uniprof_report::stacks::Tables;
 use uniprof_report::text::{Screen, printable};
 use uniprof_report::views::{Content, FlagValue, Form, VIEWS};
 
-use super::feed::{Feed, Moment};
+use super::feed::{Feed, Snapshot};
 
 /// The views, in the order of their keys, with the name of their text in [`VIEWS`], if they have one.
 pub const SHOWN: [(&str, Option<&str>); 4] = [
@@ -116,11 +116,11 @@ fn make_until_full(
         memory::limit();
         let gathered = match last.take() {
             Some(last) if last.is_of(query) && begun < due => Ok(last),
-            Some(last) if query.is_paused => Gathered::of(last.moment, tables, query),
+            Some(last) if query.is_paused => Gathered::of(last.snapshot, tables, query),
             _ => feed
-                .moment()
+                .snapshot()
                 .map_err(anyhow::Error::from)
-                .and_then(|moment| Gathered::of(moment, tables, query)),
+                .and_then(|snapshot| Gathered::of(snapshot, tables, query)),
         };
         let picture = gathered.and_then(|gathered| {
             let picture = gathered.draw(tables.library(), query);
@@ -132,7 +132,7 @@ fn make_until_full(
         }
         let is_last = last
             .as_ref()
-            .is_some_and(|last| last.moment.ended.is_some());
+            .is_some_and(|last| last.snapshot.ended.is_some());
         if query.is_paused || is_last {
             due = begun + FOREVER;
         } else if begun >= due {
@@ -154,9 +154,9 @@ fn make_until_full(
     }
 }
 
-/// The samples of a moment that were asked for, gathered.
+/// The samples of a snapshot that were asked for, gathered.
 struct Gathered {
-    moment: Moment,
+    snapshot: Snapshot,
     recordings: [Recording; 1],
     profile: Profile,
     /// The filters.
@@ -171,8 +171,8 @@ fn filters(query: &Query) -> [Option<String>; 2] {
 }
 
 impl Gathered {
-    fn of(moment: Moment, tables: &Tables<'_>, query: &Query) -> anyhow::Result<Gathered> {
-        let mut recording = Recording::from_bytes("the stream", moment.bytes.to_vec())?;
+    fn of(snapshot: Snapshot, tables: &Tables<'_>, query: &Query) -> anyhow::Result<Gathered> {
+        let mut recording = Recording::from_bytes("the stream", snapshot.bytes.to_vec())?;
         let placed = recording.assume_images(tables.library());
         let options = Options {
             filter: Filter {
@@ -186,7 +186,7 @@ impl Gathered {
         };
         let profile = gather_again(&recording, tables, &options);
         Ok(Gathered {
-            moment,
+            snapshot,
             recordings: [recording],
             profile,
             filters: filters(query),
@@ -210,16 +210,16 @@ impl Gathered {
             ..Form::default()
         };
         let mut picture = Picture {
-            bytes: Arc::clone(&self.moment.bytes),
+            bytes: Arc::clone(&self.snapshot.bytes),
             view: query.view,
             subject: printable(recording.subject()).into_owned(),
             seconds: recording.seconds(),
             samples: profile.account.counted,
             loads: loads(recording, profile),
             cost: cost(recording, profile),
-            notes: self.moment.notes.clone(),
+            notes: self.snapshot.notes.clone(),
             ended: self
-                .moment
+                .snapshot
                 .ended
                 .as_deref()
                 .map(printable)

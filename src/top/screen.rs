@@ -221,15 +221,7 @@ mod tests {
     #[test]
     fn any_size_is_drawn() {
         let picture = picture();
-        for (width, height) in [
-            (1, 1),
-            (0, 0),
-            (39, 50),
-            (200, 9),
-            (40, 10),
-            (80, 24),
-            (500, 3),
-        ] {
+        for (width, height) in [(1, 1), (39, 50), (200, 9), (40, 10), (80, 24), (500, 3)] {
             for shows_keys in [false, true] {
                 let mut state = State {
                     shows_keys,

@@ -1,8 +1,8 @@
 //! What is read of the image of a module: its symbols, unwind rules and lines. Input: a module's image. Output: tables,
 //! built when first needed.
 //!
-//! A report reads each recording once, and drops them with it. [`Tables`] keeps them for who reads the same images again
-//! and again.
+//! A report reads each recording once, and drops them with it. [`Tables`] keeps them for who reads the same images
+//! again and again.
 
 use crate::images::library::{ImageFound, Library};
 use crate::images::symbols::{Lines, SymbolTable};
@@ -94,5 +94,42 @@ impl<'l> Tables<'l> {
         }
         kept.image_bytes += bytes;
         kept.modules.insert(module.clone(), Arc::clone(tables));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::images::Image;
+
+    #[test]
+    fn tables_are_kept_up_to_a_number_of_modules() {
+        let library = Library::default();
+        let tables = Tables::new(&library);
+        let image = Arc::new(Image::open(&std::env::current_exe().unwrap()).unwrap());
+        let of_module = ModuleTables::default();
+        let missing = Arc::new(ModuleTables::default());
+        let found = ImageFound {
+            image: Some(Arc::clone(&image)),
+            ..ImageFound::default()
+        };
+        of_module.found.set(found).unwrap();
+        let of_module = Arc::new(of_module);
+        let bytes = image.file_bytes().len() as u64;
+        let most = (KEPT_IMAGE_BYTES_MAX / bytes).min(KEPT_MODULES_MAX as u64);
+        let module = |number: u64| Module {
+            path: format!("/lib/{number}"),
+            ..Module::default()
+        };
+        for number in 0..most {
+            tables.keep(&module(number), &missing);
+            assert!(tables.find(&module(number)).is_none());
+            tables.keep(&module(number), &of_module);
+            tables.keep(&module(number), &of_module);
+            assert!(tables.find(&module(number)).is_some());
+        }
+        assert!(!tables.are_full());
+        tables.keep(&module(most), &of_module);
+        assert!(tables.are_full() && tables.find(&module(most)).is_none());
     }
 }
