@@ -28,7 +28,7 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Stdout, stdout};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -48,11 +48,15 @@ pub struct Args {
     /// A target of `record`, a recording (a path that ends in .uprof, or of a file), or `-` for standard input
     #[arg(
         value_name = "TARGET|FILE",
-        required_unless_present = "command",
-        conflicts_with = "command"
+        required_unless_present_any = ["command", "all"],
+        conflicts_with_all = ["command", "all"]
     )]
     #[cfg_attr(feature = "record", arg(add = crate::candidates::targets()))]
     of: Option<String>,
+
+    /// Watch all processes of the machine
+    #[arg(short, long, conflicts_with = "command")]
+    all: bool,
 
     /// The length of the window in whole seconds, 1s to 10m
     #[arg(short = 'n', long, value_name = "TIME", default_value = "10s", value_parser = parse_window)]
@@ -91,6 +95,9 @@ enum Subject {
 impl Args {
     fn subject(&self) -> Subject {
         let Some(of) = &self.of else {
+            if self.all {
+                return Subject::Target(vec!["--all".to_owned()]);
+            }
             let words = ["--".to_owned()].into_iter();
             return Subject::Target(words.chain(self.command.iter().cloned()).collect());
         };
@@ -123,7 +130,13 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     let length_ns = window_seconds * 1_000_000_000;
     let watched = Watched::open(&args, length_ns)?;
     let stopped = Arc::new(AtomicUsize::new(0));
+    let again = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGHUP, SIGINT] {
+        // The second one ends the program at once, wherever it is.
+        signal_hook::flag::register_conditional_default(signal, Arc::clone(&again))
+            .context("cannot listen to signals")?;
+        signal_hook::flag::register(signal, Arc::clone(&again))
+            .context("cannot listen to signals")?;
         signal_hook::flag::register_usize(signal, Arc::clone(&stopped), signal as usize)
             .context("cannot listen to signals")?;
     }
@@ -143,6 +156,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     let shown = Shown {
         state,
         picture: None,
+        taken: Instant::now(),
         failure: None,
         watched,
     };
@@ -261,6 +275,8 @@ impl Watched {
 struct Shown {
     state: State,
     picture: Option<Picture>,
+    /// When the picture came.
+    taken: Instant,
     /// Why there is no newer picture.
     failure: Option<String>,
     watched: Watched,
@@ -323,6 +339,7 @@ impl Shown {
             self.state.query.columns = columns;
             self.ask(ask);
         }
+        self.state.age_seconds = self.taken.elapsed().as_secs();
         let Shown { state, picture, .. } = self;
         terminal.draw(|frame| screen::draw(frame, state, picture.as_ref()))?;
         Ok(())
@@ -342,6 +359,7 @@ impl Shown {
                 let said = said.into_iter().map(|said| format!("record: {said}"));
                 picture.notes.extend(said);
                 self.picture = Some(picture);
+                self.taken = Instant::now();
             }
             News::Picture(Err(error)) => {
                 let why = crate::outcome::describe(&error);

@@ -76,6 +76,8 @@ pub struct State {
     /// What is being typed.
     pub typed: Option<(Purpose, String)>,
     pub shows_keys: bool,
+    /// How old the picture is (seconds).
+    pub age_seconds: u64,
     /// The last message.
     pub message: String,
     /// The length of the window.

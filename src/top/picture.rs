@@ -226,11 +226,11 @@ impl Gathered {
                 .map(Cow::into_owned),
             ..Picture::default()
         };
-        let facts = profile.account.lines();
+        // The first line is what the screen's first line says, too.
+        let mut facts = profile.account.lines();
+        facts.rotate_left(1);
         let warnings = profile.warnings.iter().chain(&self.placed);
-        picture
-            .notes
-            .extend(facts.into_iter().chain(warnings.cloned()));
+        picture.notes.extend(warnings.cloned().chain(facts));
         let text = SHOWN.get(query.view).and_then(|(_, text)| *text);
         let view = VIEWS.iter().find(|view| Some(view.name) == text);
         if let Some(view) = view {

@@ -16,6 +16,8 @@ const ROWS_MIN: u16 = 10;
 const LOADS_MAX: usize = 8;
 /// Most notes above the rows.
 const NOTES_MAX: usize = 2;
+/// The oldest picture that needs no remark (seconds).
+const AGE_SECONDS_MAX: u64 = 3;
 /// Cells of a bar.
 const BAR_CELLS: usize = 20;
 
@@ -66,13 +68,20 @@ fn head<'p>(picture: &'p Picture, state: &State, height: u16) -> Vec<Line<'p>> {
     if picture.ended.is_some() {
         title.push("  ENDED".bold().red());
     }
+    let stays = state.query.is_paused || picture.ended.is_some();
+    if !stays && state.age_seconds > AGE_SECONDS_MAX {
+        let age = format!("  {} s ago: reading images", state.age_seconds);
+        title.push(age.yellow());
+    }
     let mut lines = vec![Line::from(title)];
     if let Some(ended) = &picture.ended {
         lines.push(format!("ended: {ended}").red().into());
     }
     let room = (usize::from(height) / 4).min(LOADS_MAX);
     let loads = &picture.loads;
-    for load in loads.iter().take(room) {
+    let going_on = loads.iter().filter(|load| load.state != "ended");
+    let shown: Vec<_> = going_on.take(room).collect();
+    for load in &shown {
         let full = (load.busy * BAR_CELLS as f64).round() as usize;
         let full = full.min(BAR_CELLS);
         lines.push(Line::from(vec![
@@ -87,7 +96,7 @@ fn head<'p>(picture: &'p Picture, state: &State, height: u16) -> Vec<Line<'p>> {
             .into(),
         ]));
     }
-    if let Some(more @ 1..) = loads.len().checked_sub(room) {
+    if let Some(more @ 1..) = loads.len().checked_sub(shown.len()) {
         lines.push(format!("… and {more} more: 3").dim().into());
     }
     lines.push(picture.cost.as_str().into());
