@@ -5,13 +5,13 @@
 
 mod outcome;
 mod new_file;
+mod terminal;
 #[cfg(feature = "report")]
 mod output;
 #[cfg(feature = "report")]
 mod memory;
 #[cfg(feature = "report")]
 mod status;
-mod terminal;
 mod quantity;
 #[cfg(feature = "report")]
 mod form;

@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -89,7 +89,7 @@ impl Drop for Recorder {
     }
 }
 
-fn listen(pipe: ChildStderr, said: &Mutex<VecDeque<String>>) {
+fn listen(pipe: impl Read, said: &Mutex<VecDeque<String>>) {
     let mut pipe = BufReader::new(pipe);
     loop {
         let mut line = Vec::new();
@@ -104,5 +104,25 @@ fn listen(pipe: ChildStderr, said: &Mutex<VecDeque<String>>) {
         if said.len() > LINES_MAX {
             said.pop_front();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_are_kept() {
+        let long = "x".repeat(LINE_BYTES_MAX as usize + 7);
+        let lines = (0..LINES_MAX + 5).map(|number| format!("uniprof: {number}\n"));
+        let text: String = lines.chain([long]).collect();
+        let said = Mutex::default();
+        listen(text.as_bytes(), &said);
+        let said = said.into_inner().unwrap();
+        assert_eq!(said.len(), LINES_MAX);
+        // The long line is two.
+        assert_eq!(said[0], "uniprof: 7");
+        assert_eq!(said[LINES_MAX - 2].len(), LINE_BYTES_MAX as usize);
+        assert_eq!(said[LINES_MAX - 1], "xxxxxxx");
     }
 }
