@@ -237,7 +237,8 @@ mod tests {
         writer.tasks(&[named]).unwrap();
         for tenth in 0..seconds * 10 {
             let time_ns = SECOND_NS + tenth * SECOND_NS / 10;
-            let sample = Sample::bare(time_ns, task, &[Frame::exact(0x1000 + tenth)]);
+            let frames = [Frame::exact(0x1000 + tenth)];
+            let sample = Sample::bare(time_ns, task, &frames);
             writer.sample(&sample).unwrap();
             writer.flush().unwrap();
         }
@@ -314,7 +315,8 @@ mod tests {
     #[test]
     fn a_window_has_a_limit_in_bytes() {
         let mut blocks = Blocks::default();
-        let mut reader = StreamReader::open(&stream(10)[..]).map_err(drop).unwrap();
+        let bytes = stream(10);
+        let mut reader = StreamReader::open(&bytes[..]).unwrap();
         while let Some(item) = reader.next_item().unwrap() {
             if let Item::Block(block) = item {
                 blocks.push(block, 4096);
