@@ -15,7 +15,7 @@ use crate::outcome::Outcome;
 use crate::output::{keep, write_private};
 use crate::quantity::{parse_duration, parse_rate};
 use crate::terminal;
-use crate::terminal::full_screen::FullScreen;
+use crate::terminal::full_screen::{self, FullScreen};
 use anyhow::{Context, bail};
 use feed::Feed;
 use keys::{Action, State, WINDOW_SECONDS};
@@ -52,6 +52,7 @@ pub struct Args {
         conflicts_with_all = ["command", "all"]
     )]
     #[cfg_attr(feature = "record", arg(add = crate::candidates::targets()))]
+    #[cfg_attr(not(feature = "record"), arg(add = crate::candidates::recordings()))]
     of: Option<String>,
 
     /// Watch all processes of the machine
@@ -301,6 +302,9 @@ impl Shown {
             let signal = stopped.load(Ordering::Relaxed);
             if signal != 0 {
                 break Some(signal as i32);
+            }
+            if !full_screen::is_on() {
+                bail!("a thread failed, as reported above; please report this");
             }
             // Also without news: a terminal that is gone shows itself when it is drawn on.
             if drawn.is_none_or(|drawn: Instant| drawn.elapsed() > REDRAW) {

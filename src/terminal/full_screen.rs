@@ -45,6 +45,11 @@ impl Drop for FullScreen {
     }
 }
 
+/// Whether the terminal is a full screen. A thread that panics ends that.
+pub fn is_on() -> bool {
+    IS_ON.load(Ordering::SeqCst)
+}
+
 /// Restores the terminal, if it is a full screen.
 pub fn leave() {
     if IS_ON.swap(false, Ordering::SeqCst) {

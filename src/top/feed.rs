@@ -28,7 +28,7 @@ struct Stream {
     is_broken: bool,
 }
 
-/// What the stream is at a snapshot.
+/// The stream at a moment.
 pub struct Snapshot {
     /// A whole recording of the window.
     pub bytes: Arc<Vec<u8>>,

@@ -6,7 +6,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use regex::{Regex, RegexBuilder};
 
 /// The keys, for the help.
-pub const KEYS: [(&str, &str); 13] = [
+pub const KEYS: [(&str, &str); 12] = [
     ("1 2 3 4, Tab", "functions, call tree, threads, notes"),
     ("↑ ↓ PgUp PgDn Home", "move through the rows"),
     ("/", "search rows: a regular expression"),
@@ -19,10 +19,6 @@ pub const KEYS: [(&str, &str); 13] = [
     ("w", "write what is shown into top-N.uprof"),
     ("?", "these keys"),
     ("q, Ctrl-C", "quit"),
-    (
-        "",
-        "functions: self and total are parts of the samples of the window",
-    ),
 ];
 
 /// Shortest and longest window (seconds).
