@@ -4,6 +4,8 @@ use crate::elf::Elf;
 use crate::output::keep;
 use crate::terminal::say;
 use anyhow::Context;
+#[cfg(feature = "record")]
+use std::ffi::OsString;
 use std::path::PathBuf;
 use uniprof_report::images::Library;
 use uniprof_report::recording::Recording;
@@ -33,6 +35,18 @@ impl Images {
     /// Whether the user has named images, or folders of them.
     pub fn are_named(&self) -> bool {
         !self.elf.is_empty() || !self.image_path.is_empty()
+    }
+
+    /// The values of `--elf`.
+    #[cfg(feature = "record")]
+    pub fn elf_words(&self) -> impl Iterator<Item = OsString> + '_ {
+        self.elf.iter().map(|elf| {
+            let mut word = elf.path.clone().into_os_string();
+            if let Some(address) = elf.address {
+                word.push(format!("@{address:#x}"));
+            }
+            word
+        })
     }
 
     /// The images and symbols that the user gave, and where to search for more.

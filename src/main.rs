@@ -5,13 +5,13 @@
 
 mod outcome;
 mod new_file;
+mod terminal;
 #[cfg(feature = "report")]
 mod output;
 #[cfg(feature = "report")]
 mod memory;
 #[cfg(feature = "report")]
 mod status;
-mod terminal;
 mod quantity;
 #[cfg(feature = "report")]
 mod form;
@@ -61,6 +61,8 @@ mod diff;
 #[cfg(feature = "report")]
 mod recover;
 #[cfg(feature = "report")]
+mod top;
+#[cfg(feature = "report")]
 mod man;
 #[cfg(feature = "record")]
 mod demo;
@@ -98,6 +100,8 @@ enum Command {
     /// Record a bundled workload for 3 s and draw it
     #[cfg(feature = "record")]
     Demo(demo::Args),
+    #[cfg(feature = "report")]
+    Top(top::Args),
     #[cfg(feature = "report")]
     Report(report::Args),
     #[cfg(feature = "report")]
@@ -166,6 +170,8 @@ fn main() -> ExitCode {
         #[cfg(feature = "record")]
         Command::Demo(args) => demo::run(args),
         #[cfg(feature = "report")]
+        Command::Top(args) => top::run(args),
+        #[cfg(feature = "report")]
         Command::Report(args) => report::run(args),
         #[cfg(feature = "report")]
         Command::Diff(args) => diff::run(args),
@@ -228,7 +234,8 @@ fn refuse(error: &clap::Error) -> ! {
 
 /// Subcommands of each half of the program.
 const RECORD: [&str; 4] = ["record", "save", "demo", "doctor"];
-const REPORT: [&str; 11] = [
+const REPORT: [&str; 12] = [
+    "top",
     "report",
     "diff",
     "export",

@@ -144,6 +144,7 @@ fn end(why: Why) {
             mib(USED.load(Ordering::Relaxed))
         ),
     };
+    crate::terminal::full_screen::leave();
     let left = rest.len();
     let said = text.len() - left;
     let mut stderr = std::io::stderr();

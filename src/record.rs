@@ -16,7 +16,7 @@ use crate::elf::Elf;
 #[cfg(feature = "report")]
 use crate::memory;
 use crate::outcome::Outcome;
-use crate::quantity::{self, parse_duration, parse_rate, parse_share, parse_stack_bytes};
+use crate::quantity::{parse_duration, parse_rate, parse_share, parse_stack_bytes};
 use crate::record::boot::BootFlags;
 use crate::record::destination::OutputPath;
 use crate::record::status_line::StatusLine;

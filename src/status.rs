@@ -13,6 +13,7 @@ fn in_part(subcommand: &str) -> Option<&'static str> {
         "report" => {
             "shown, but of a recording that is not whole, or a function asked for is in no sample"
         }
+        "top" => "shown, but of a stream that was damaged or cut off",
         "export" | "info" | "dump" | "bundle" => "written, but of a recording that is not whole",
         "import" => "imported, but something in a trace is wrong; nothing else of it is lost",
         "recover" => "recovered, but not everything",

@@ -1,5 +1,8 @@
 //! Messages to the user: always on stderr, so that stdout contains only data.
 
+#[cfg(feature = "report")]
+pub mod full_screen;
+
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -33,7 +36,6 @@ pub fn printable_lines(text: &str) -> String {
 
 /// Wraps `text` at spaces to `columns`, with all lines but the first indented by `indent`. The first line is already
 /// indented. Every character counts as one column.
-#[cfg(feature = "record")]
 pub fn in_columns(text: &str, indent: usize, columns: Option<usize>) -> String {
     let room = columns.map_or(usize::MAX, |columns| columns.saturating_sub(indent).max(20));
     let mut broken = String::new();
@@ -77,11 +79,16 @@ pub fn rows() -> Option<usize> {
     Some(usize::from(height.0))
 }
 
+/// Whether standard output is a terminal that can be drawn on.
+pub fn is_screen() -> bool {
+    let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
+    std::io::stdout().is_terminal() && !is_dumb
+}
+
 /// Whether standard output supports colours and they are enabled (no-color.org).
 pub fn has_colors() -> bool {
     let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
-    std::io::stdout().is_terminal() && !is_set("NO_COLOR") && !is_dumb
+    is_screen() && !is_set("NO_COLOR")
 }
 
 /// Whether progress is shown: only if stderr is a terminal.
@@ -89,7 +96,7 @@ pub fn is_watched() -> bool {
     std::io::stderr().is_terminal() && !IS_QUIET.load(Ordering::Relaxed)
 }
 
-#[cfg(all(test, feature = "record"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

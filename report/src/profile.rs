@@ -14,11 +14,12 @@ pub(crate) mod exit_names;
 pub mod slowest;
 pub(crate) mod gather;
 pub mod functions;
+pub mod load;
 pub(crate) mod reduced;
 
 pub use filter::Filter;
 use found_by::FoundBy;
-pub use gather::{By, Each, OnProgress, Options, Sampled, gather};
+pub use gather::{By, Each, OnProgress, Options, Sampled, gather, gather_again};
 pub use labels::{Label, LabelId, Labels, TextId};
 pub use reduced::ReducedProfile;
 pub use tree::{Node, NodeId, ROOT, StackTree};

@@ -7,6 +7,7 @@ mod spool;
 mod monitor;
 mod damages;
 mod subject;
+mod window;
 pub(crate) mod unit;
 pub(crate) mod spaces;
 pub(crate) mod guest_spaces;
@@ -27,6 +28,7 @@ pub use span_counts::SpanCounts;
 pub(crate) use subject::{first_word, last_part};
 pub use survey::Survey;
 pub use unit::{Unit, Weight};
+pub use window::{LASTING_BYTES_MAX, PASSING_BYTES_MAX, Window};
 
 use crate::work;
 use guest_spaces::GuestSpaces;

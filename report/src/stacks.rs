@@ -3,6 +3,7 @@
 
 pub(crate) mod embedded;
 pub(crate) mod runtimes;
+mod tables;
 pub(crate) mod symbolizer;
 pub(crate) mod code;
 pub(crate) mod unwinders;
@@ -10,3 +11,4 @@ pub(crate) mod idle;
 
 pub use code::Codes;
 pub use embedded::{Embedded, LineTable};
+pub use tables::{KEPT_IMAGE_BYTES_MAX, KEPT_MODULES_MAX, Tables};

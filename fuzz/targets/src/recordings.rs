@@ -8,7 +8,7 @@ use uniprof_report::export::{FORMATS, Request};
 use uniprof_report::images::Library;
 use uniprof_report::import::{IMPORTS, import};
 use uniprof_report::profile::{By, Each, Options, gather};
-use uniprof_report::recording::Recording;
+use uniprof_report::recording::{Recording, Window};
 use uniprof_report::source_files::SourceFiles;
 use uniprof_report::stacks::{Codes, Embedded};
 use uniprof_report::text::Screen;
@@ -43,6 +43,25 @@ pub fn blocks(bytes: &[u8]) {
     recovery(&bytes);
 }
 
+/// Keeps a window of the items: what it keeps can be opened, and is sound.
+fn windows(items: Vec<Item<'_>>, seed: u64) {
+    let length_ns = 1 << (seed % 64);
+    let mut window = Window::new([7; 16], length_ns);
+    for item in items {
+        window.add(match item {
+            Item::Block(block) => Item::Block(block.into_owned()),
+            Item::Damage(damage) => Item::Damage(damage),
+        });
+    }
+    let until_ns = window.latest_ns().saturating_add(seed);
+    let bytes = window.recording(until_ns).expect("memory is written");
+    // Only what a reader must refuse in the file, too, can't be opened.
+    if let Ok(recording) = Recording::from_bytes("window", bytes) {
+        assert_eq!(recording.damages().count, 0, "a window is damaged");
+        assert!(recording.end().is_some());
+    }
+}
+
 /// Reads from memory and from a pipe: both must come to the same.
 fn read(bytes: &[u8]) {
     let piece = 1 + bytes.len() % 4099;
@@ -53,6 +72,7 @@ fn read(bytes: &[u8]) {
             let streamed: Vec<_> = stream.map(|item| item.expect("memory is read")).collect();
             assert!(items == streamed, "a pipe is read otherwise than a file");
             items.iter().for_each(exhaust);
+            windows(items, bytes.len() as u64);
         }
         (Err(one), Err(other)) => {
             assert_eq!(one, other);

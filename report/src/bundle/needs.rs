@@ -40,7 +40,7 @@ pub(super) struct Stacks {
 
 impl Stacks {
     /// The counts from which the advice on poor samples is made.
-    pub(super) fn counts(&self, symbolizer: &Symbolizer<'_>, stack_bytes: u32) -> Counts {
+    pub(super) fn counts(&self, symbolizer: &Symbolizer<'_, '_>, stack_bytes: u32) -> Counts {
         let nameless = |place: &Place| symbolizer.find(*place).is_none();
         let unnamed = self.innermost.iter().filter(|(place, _)| nameless(place));
         let unnamed = unnamed.map(|(_, count)| count).sum();
@@ -139,7 +139,7 @@ fn counts_of(counts: bool, stop: Stop, kind: TargetKind, frames: &[Frame]) -> Co
 /// The tables of each image for `places`.
 pub(super) fn images(
     recording: &Recording,
-    symbolizer: &Symbolizer<'_>,
+    symbolizer: &Symbolizer<'_, '_>,
     places: &BTreeSet<Place>,
 ) -> Vec<Embedded> {
     let mut by_module: BTreeMap<ModuleId, Vec<Place>> = BTreeMap::new();
@@ -185,7 +185,7 @@ fn identity(recording: &Recording, path: &str, build_id: &[u8]) -> ImageIdentity
 
 fn image(
     recording: &Recording,
-    symbolizer: &Symbolizer<'_>,
+    symbolizer: &Symbolizer<'_, '_>,
     module: ModuleId,
     places: &[Place],
 ) -> Option<Embedded> {
@@ -242,7 +242,7 @@ fn image(
 /// Paths of sampled modules with neither unwind rules nor symbols.
 pub(super) fn missing(
     recording: &Recording,
-    symbolizer: &Symbolizer<'_>,
+    symbolizer: &Symbolizer<'_, '_>,
     places: &BTreeSet<Place>,
 ) -> Vec<String> {
     let modules: BTreeSet<ModuleId> = places.iter().filter_map(|place| place.module()).collect();

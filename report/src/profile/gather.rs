@@ -23,6 +23,7 @@ use crate::recording::processes::{Processes, task_name};
 use crate::recording::rows::EffectiveRows;
 use crate::recording::survey::Survey;
 use crate::recording::unit::{Unit, Weight};
+use crate::stacks::Tables;
 use crate::stacks::idle::Idle;
 use crate::stacks::symbolizer::Symbolizer;
 use crate::stacks::unwinders::Unwinders;
@@ -153,7 +154,13 @@ pub fn gather(
         if unit == Unit::VcpuTime {
             return vcpu_time::gather(recordings, library, &options, progress);
         }
-        gather_unit(recordings, library, (&options, unit), progress, each)
+        gather_unit(
+            recordings,
+            (library, None),
+            (&options, unit),
+            progress,
+            each,
+        )
     };
     let wanted = options.filter.unit;
     let profile = in_unit(wanted.unwrap_or_default());
@@ -200,9 +207,23 @@ fn unit_of(recordings: &[&Recording], library: &Library, options: &Options) -> U
     unit
 }
 
-fn gather_unit(
+/// Gathers the samples of `recording`, one of several with the same images, whose tables are kept for the next one.
+pub fn gather_again(recording: &Recording, tables: &Tables<'_>, options: &Options) -> Profile {
+    let mut options = options.clone();
+    options.filter.unit = Some(Unit::Samples);
+    let images = (tables.library(), Some(tables));
+    gather_unit(
+        &[recording],
+        images,
+        (&options, Unit::Samples),
+        &|_, _| (),
+        None,
+    )
+}
+
+fn gather_unit<'l>(
     recordings: &[&Recording],
-    library: &Library,
+    (library, tables): (&'l Library, Option<&Tables<'l>>),
     (options, unit): (&Options, Unit),
     progress: &OnProgress<'_>,
     mut each: Option<&mut Each<'_>>,
@@ -225,7 +246,7 @@ fn gather_unit(
     let blocks = recordings.iter().flat_map(|recording| recording.blocks());
     let total = blocks.map(|block| u64::from(block.samples)).sum();
     for (number, recording) in recordings.iter().enumerate() {
-        let symbolizer = Symbolizer::new(recording, library, options.demangle);
+        let symbolizer = Symbolizer::with(recording, library, tables, options.demangle);
         let unwinders = Unwinders::new(recording, &symbolizer, options.unwind);
         let idle = Idle::new(recording, &symbolizer);
         let before = profile.account.by_state.clone();
@@ -270,6 +291,7 @@ fn gather_unit(
                 .sum::<u64>();
             progress(done, total);
         }
+        symbolizer.keep();
         flags = gathering.flags;
         profile.not_counted.push(NotCounted {
             by_state: since(&before, &profile.account.by_state),

@@ -7,7 +7,7 @@ use uprof::cold::{TargetKind, TaskChange, TaskEvent};
 impl Recording {
     /// The name of the guest, the program or the imported file; the recording's own name if there is none. Of
     /// a command line, only the program is used, because arguments may be secret.
-    pub(crate) fn subject(&self) -> &str {
+    pub fn subject(&self) -> &str {
         let target = &self.metadata().target;
         let name = match target.kind {
             TargetKind::Process => last_part(first_word(&target.name)),

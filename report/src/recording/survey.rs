@@ -22,6 +22,8 @@ pub struct Survey {
     pub tasks: BTreeMap<Task, u64>,
     /// Number of running samples, by vCPU or thread.
     pub running: BTreeMap<Task, u64>,
+    /// Time and state of the last sample, by vCPU or thread.
+    pub latest: BTreeMap<Task, (u64, State)>,
     /// Number of frames in all chains.
     pub frames: u64,
     /// Number of samples with registers.
@@ -133,6 +135,8 @@ impl BlockSurvey {
         if row.state == State::Running {
             *found.running.entry(row.task).or_default() += 1;
         }
+        let latest = found.latest.entry(row.task).or_insert((0, row.state));
+        *latest = (*latest).max((row.time_ns, row.state));
         let depth = row.node.and_then(|node| self.depths.get(node as usize));
         found.frames += u64::from(depth.copied().unwrap_or(0));
         found.with_registers += u64::from(row.registers.is_some());
@@ -194,6 +198,10 @@ impl Survey {
         }
         for (task, count) in &other.running {
             *self.running.entry(*task).or_default() += count;
+        }
+        for (task, other) in &other.latest {
+            let latest = self.latest.entry(*task).or_insert(*other);
+            *latest = (*latest).max(*other);
         }
         self.cost.merge(&other.cost);
         self.late.merge(&other.late);

@@ -77,7 +77,7 @@ pub struct Codes<'a> {
 #[derive(Debug)]
 struct Source<'a> {
     recording: &'a Recording,
-    symbolizer: Symbolizer<'a>,
+    symbolizer: Symbolizer<'a, 'a>,
 }
 
 impl<'a> Codes<'a> {
@@ -157,14 +157,18 @@ impl<'a> Codes<'a> {
         (line.line > 0 && line.file.is_some()).then_some(line)
     }
 
-    fn symbolizer(&self, function: &Function<'_>) -> Option<&Symbolizer<'a>> {
+    fn symbolizer(&self, function: &Function<'_>) -> Option<&Symbolizer<'a, 'a>> {
         let source = self.sources().get(function.source)?;
         Some(&source.symbolizer)
     }
 }
 
 /// The place of an address of the image of `function`.
-fn place_of(symbolizer: &Symbolizer<'_>, function: &Function<'_>, address: u64) -> Option<Place> {
+fn place_of(
+    symbolizer: &Symbolizer<'_, '_>,
+    function: &Function<'_>,
+    address: u64,
+) -> Option<Place> {
     let place = function.place;
     let here = function.start.wrapping_add(function.into_bytes);
     let at = match place.at {

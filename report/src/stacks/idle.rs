@@ -27,7 +27,7 @@ type Behind = (u32, Place);
 #[derive(Debug)]
 pub(crate) struct Idle<'a, 's> {
     recording: &'a Recording,
-    symbolizer: &'a Symbolizer<'s>,
+    symbolizer: &'a Symbolizer<'a, 's>,
     /// Whether the instruction before is one to idle with.
     known: RwLock<WordMap<Behind, bool>>,
 }
@@ -37,7 +37,7 @@ pub(crate) struct Idle<'a, 's> {
 pub(crate) struct IdlePlaces(BTreeSet<Behind>);
 
 impl<'a, 's> Idle<'a, 's> {
-    pub(crate) fn new(recording: &'a Recording, symbolizer: &'a Symbolizer<'s>) -> Self {
+    pub(crate) fn new(recording: &'a Recording, symbolizer: &'a Symbolizer<'a, 's>) -> Self {
         Idle {
             recording,
             symbolizer,

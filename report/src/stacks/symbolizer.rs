@@ -10,6 +10,7 @@ use crate::recording::Recording;
 use crate::recording::spaces::{At, Module, Place};
 use crate::stacks::embedded::Embedded;
 use crate::stacks::runtimes;
+use crate::stacks::tables::{ModuleTables, Tables};
 use crate::unwind::UnwindRules;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -36,10 +37,12 @@ const KEPT_NAME_BYTES_MAX: usize = 1024;
 
 /// Symbolizes the places of one recording.
 #[derive(Debug)]
-pub(crate) struct Symbolizer<'a> {
-    recording: &'a Recording,
-    library: &'a Library,
-    modules: Vec<ModuleSymbols<'a>>,
+pub(crate) struct Symbolizer<'r, 'l> {
+    recording: &'r Recording,
+    library: &'l Library,
+    /// Keeps the modules' tables for the next recording.
+    tables: Option<&'r Tables<'l>>,
+    modules: Vec<ModuleSymbols<'l>>,
     /// Embedded tables of guest addresses that belong to no mapping.
     loose: Vec<Embedded>,
     /// Descriptions of what can't be read of the embedded tables.
@@ -52,11 +55,9 @@ pub(crate) struct Symbolizer<'a> {
 }
 
 #[derive(Debug, Default)]
-struct ModuleSymbols<'a> {
-    found: OnceLock<ImageFound>,
-    table: OnceLock<SymbolTable>,
-    lines: OnceLock<Option<Lines<'a>>>,
-    rules: OnceLock<Arc<UnwindRules>>,
+struct ModuleSymbols<'l> {
+    /// What is read of its image.
+    tables: Arc<ModuleTables<'l>>,
     /// The embedded tables.
     embedded: Vec<Embedded>,
     /// Set if a place had no name.
@@ -80,11 +81,21 @@ impl<'s> LocatedSymbol<'s> {
     }
 }
 
-impl<'a> Symbolizer<'a> {
+impl<'r, 'l> Symbolizer<'r, 'l> {
     /// A symbolizer for `recording`.
-    pub(crate) fn new(recording: &'a Recording, library: &'a Library, demangle: bool) -> Self {
+    pub(crate) fn new(recording: &'r Recording, library: &'l Library, demangle: bool) -> Self {
+        Symbolizer::with(recording, library, None, demangle)
+    }
+
+    /// As [`Symbolizer::new`], with the tables that are kept, if any.
+    pub(crate) fn with(
+        recording: &'r Recording,
+        library: &'l Library,
+        tables: Option<&'r Tables<'l>>,
+        demangle: bool,
+    ) -> Self {
         let modules = recording.spaces().modules();
-        let mut symbols: Vec<ModuleSymbols<'a>> =
+        let mut symbols: Vec<ModuleSymbols<'l>> =
             modules.iter().map(|_| ModuleSymbols::default()).collect();
         let mut loose = Vec::new();
         let mut damaged = Vec::new();
@@ -104,9 +115,17 @@ impl<'a> Symbolizer<'a> {
                 None => loose.push(embedded),
             }
         }
+        for (module, symbols) in modules.iter().zip(&mut symbols) {
+            // An embedded table names what an image may not.
+            let kept = tables.filter(|_| symbols.embedded.is_empty());
+            if let Some(kept) = kept.and_then(|tables| tables.find(module)) {
+                symbols.tables = kept;
+            }
+        }
         Symbolizer {
             recording,
             library,
+            tables,
             modules: symbols,
             loose,
             damaged,
@@ -181,12 +200,12 @@ impl<'a> Symbolizer<'a> {
     }
 
     /// The lines of the image of `place`, and the place's address in it.
-    fn lines_in_image(&self, place: Place) -> Option<(&Lines<'a>, ImageAddress)> {
+    fn lines_in_image(&self, place: Place) -> Option<(&Lines<'l>, ImageAddress)> {
         let symbols = self.modules.get(place.module()? as usize)?;
         let image = self.image(place)?;
         let address = self.address(image.segments(), place)?;
-        let lines = symbols.lines.get_or_init(|| {
-            let found = symbols.found.get()?;
+        let lines = symbols.tables.lines.get_or_init(|| {
+            let found = symbols.tables.found.get()?;
             let (store, search) = (self.library.line_store(), !self.library.only_given);
             Lines::new(store, image, found.debug.as_ref(), search)
         });
@@ -267,11 +286,12 @@ impl<'a> Symbolizer<'a> {
         let image = self.image(place)?;
         let symbols = &self.modules[module as usize];
         let address = self.address(image.segments(), place)?;
-        let table = symbols.table.get_or_init(|| {
+        let table = symbols.tables.table.get_or_init(|| {
             let found = self.found(module);
             let files = [found.image.as_deref(), found.debug.as_deref()];
             let files: Vec<&Image> = files.into_iter().flatten().collect();
             let functions = symbols
+                .tables
                 .rules
                 .get()
                 .and_then(|rules| rules.function_ranges());
@@ -323,7 +343,7 @@ impl<'a> Symbolizer<'a> {
             };
             return Some((
                 image.segments(),
-                Arc::clone(symbols.rules.get_or_init(compile)),
+                Arc::clone(symbols.tables.rules.get_or_init(compile)),
             ));
         }
         let mut listed = symbols.embedded.iter();
@@ -347,7 +367,7 @@ impl<'a> Symbolizer<'a> {
         let Some(symbols) = self.modules.get(module as usize) else {
             return &NOTHING;
         };
-        symbols.found.get_or_init(|| {
+        symbols.tables.found.get_or_init(|| {
             let mut embedded = symbols.embedded.iter();
             if let Some(image) = embedded.find_map(|embedded| embedded.image.clone()) {
                 return ImageFound {
@@ -366,12 +386,24 @@ impl<'a> Symbolizer<'a> {
         })
     }
 
+    /// Keeps the tables of its modules' images, if somebody wants them.
+    pub(crate) fn keep(&self) {
+        let Some(tables) = self.tables else {
+            return;
+        };
+        for (module, symbols) in self.recording.spaces().modules().iter().zip(&self.modules) {
+            if symbols.embedded.is_empty() {
+                tables.keep(module, &symbols.tables);
+            }
+        }
+    }
+
     /// Gives back the memory of what was read of the images.
     pub(crate) fn release(&self) {
         let found = self
             .modules
             .iter()
-            .filter_map(|symbols| symbols.found.get());
+            .filter_map(|symbols| symbols.tables.found.get());
         let files = found.flat_map(|found| [&found.image, &found.debug]);
         files.flatten().for_each(|file| file.release());
     }
@@ -381,7 +413,7 @@ impl<'a> Symbolizer<'a> {
         let found = self
             .modules
             .iter()
-            .filter_map(|symbols| symbols.found.get());
+            .filter_map(|symbols| symbols.tables.found.get());
         found
             .filter(|found| found.mismatch.is_some() && found.image.is_some())
             .count() as u64
@@ -391,18 +423,23 @@ impl<'a> Symbolizer<'a> {
     pub(crate) fn warnings(&self) -> Vec<String> {
         // A refused image matters only if nothing else names the module.
         let matters = |symbols: &&ModuleSymbols<'_>| {
-            symbols.embedded.is_empty() || symbols.found.get().is_some_and(|it| it.image.is_some())
+            symbols.embedded.is_empty()
+                || symbols
+                    .tables
+                    .found
+                    .get()
+                    .is_some_and(|it| it.image.is_some())
         };
         let found = self
             .modules
             .iter()
             .filter(matters)
-            .filter_map(|symbols| symbols.found.get());
+            .filter_map(|symbols| symbols.tables.found.get());
         let mismatches = Mismatch::warnings(found.filter_map(|found| found.mismatch.as_ref()));
         let lines = self
             .modules
             .iter()
-            .filter_map(|symbols| symbols.lines.get());
+            .filter_map(|symbols| symbols.tables.lines.get());
         let missing = lines.flatten().flat_map(Lines::missing);
         let warnings = mismatches.into_iter().chain(missing);
         let warnings = warnings.chain(self.damaged.iter().cloned());
@@ -429,7 +466,7 @@ impl<'a> Symbolizer<'a> {
         let modules = self.recording.spaces().modules().iter().zip(&self.modules);
         let unnamed = modules.filter(|(module, symbols)| {
             let is_file = module.path.starts_with('/') && !runtimes::is_made(&module.path);
-            let found = symbols.found.get();
+            let found = symbols.tables.found.get();
             let refused = found.is_none_or(|it| it.image.is_some() || it.mismatch.is_some());
             is_file && !refused && symbols.embedded.is_empty() && symbols.unnamed.get().is_some()
         });

@@ -27,7 +27,7 @@ pub(crate) type View = (u32, u32, u32);
 #[derive(Debug)]
 pub(crate) struct Unwinders<'a, 's> {
     recording: &'a Recording,
-    symbolizer: &'a Symbolizer<'s>,
+    symbolizer: &'a Symbolizer<'a, 's>,
     options: Options,
     known: Mutex<Known>,
 }
@@ -101,7 +101,7 @@ impl<'a, 's> Unwinders<'a, 's> {
     /// Unwinders for `recording`, whose images `symbolizer` finds.
     pub(crate) fn new(
         recording: &'a Recording,
-        symbolizer: &'a Symbolizer<'s>,
+        symbolizer: &'a Symbolizer<'a, 's>,
         options: Options,
     ) -> Self {
         Unwinders {

@@ -13,7 +13,7 @@ use uprof::WordMap;
 /// Labels of all places seen so far.
 pub(super) struct Naming<'a, 's> {
     recording: &'a Recording,
-    symbolizer: &'a Symbolizer<'s>,
+    symbolizer: &'a Symbolizer<'a, 's>,
     by: By,
     inlines: bool,
     /// Each place's labels, as a range of `labels`.
@@ -26,7 +26,7 @@ pub(super) struct Naming<'a, 's> {
 impl<'a, 's> Naming<'a, 's> {
     pub(crate) fn new(
         recording: &'a Recording,
-        symbolizer: &'a Symbolizer<'s>,
+        symbolizer: &'a Symbolizer<'a, 's>,
         options: &Options,
     ) -> Self {
         Naming {

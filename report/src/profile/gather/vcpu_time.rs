@@ -119,7 +119,7 @@ fn gather_samples(
         }
     };
     let how = (&options, Unit::Samples);
-    gather_unit(recordings, library, how, progress, Some(&mut take))
+    gather_unit(recordings, (library, None), how, progress, Some(&mut take))
 }
 
 /// Where in the tree exits are.

@@ -1,0 +1,328 @@
+//! The last seconds of a recording that is still being written. Input: its blocks, as they come. Output: at any time, a
+//! whole recording of what is in the window, for reports and for a file.
+//!
+//! Samples and what else has a time are dropped when they are older than the window. Names, mappings and tables of
+//! images are kept, since later samples need them. Both parts have a limit in bytes; what is dropped for it is counted.
+
+use std::collections::VecDeque;
+use std::io;
+use uprof::cold::{End, EndReason, Loss, LossReason};
+use uprof::{Block, BlockType, Damage, DamageKind, Item, Payload, Writer};
+
+/// Most bytes of samples and other records of the window, as they are stored.
+pub const PASSING_BYTES_MAX: u64 = 64 << 20;
+/// Most bytes of names, mappings and tables, as they are stored.
+pub const LASTING_BYTES_MAX: u64 = 64 << 20;
+/// Bytes that a block takes beside its payload.
+const BLOCK_BYTES: u64 = 256;
+/// Most damaged parts that a window remembers.
+const DAMAGES_MAX: usize = 1024;
+
+/// Blocks in order, and the bytes that they take.
+#[derive(Debug, Default)]
+struct Blocks {
+    blocks: VecDeque<Block<'static>>,
+    bytes: u64,
+    /// Blocks that were dropped because there were too many.
+    dropped: u64,
+}
+
+impl Blocks {
+    fn push(&mut self, block: Block<'static>, bytes_max: u64) {
+        self.bytes += block.file_bytes() + BLOCK_BYTES;
+        self.blocks.push_back(block);
+        while self.bytes > bytes_max && self.blocks.len() > 1 {
+            self.pop();
+            self.dropped += 1;
+        }
+    }
+
+    fn pop(&mut self) {
+        if let Some(block) = self.blocks.pop_front() {
+            self.bytes -= block.file_bytes() + BLOCK_BYTES;
+        }
+    }
+}
+
+/// The last seconds of a recording.
+#[derive(Debug)]
+pub struct Window {
+    uuid: [u8; 16],
+    length_ns: u64,
+    metadata: Option<Block<'static>>,
+    /// Names, mappings, images, address spaces, code, and clock readings.
+    lasting: Blocks,
+    /// Samples, losses and counts, which are of a time.
+    passing: Blocks,
+    /// Damaged parts, and the samples lost with them.
+    damages: VecDeque<Loss>,
+    damaged: u64,
+    latest_ns: u64,
+    end: Option<End>,
+}
+
+impl Window {
+    /// An empty window of the recording `uuid`.
+    pub fn new(uuid: [u8; 16], length_ns: u64) -> Window {
+        Window {
+            uuid,
+            length_ns,
+            metadata: None,
+            lasting: Blocks::default(),
+            passing: Blocks::default(),
+            damages: VecDeque::new(),
+            damaged: 0,
+            latest_ns: 0,
+            end: None,
+        }
+    }
+
+    /// Changes its length. A longer window fills as time passes.
+    pub fn set_length(&mut self, length_ns: u64) {
+        self.length_ns = length_ns;
+        self.forget(self.latest_ns);
+    }
+
+    /// Adds the next item of the stream.
+    pub fn add(&mut self, item: Item<'static>) {
+        let block = match item {
+            Item::Block(block) => block,
+            Item::Damage(damage) => return self.add_damage(&damage),
+        };
+        crate::mapped::add_read(block.file_bytes());
+        match block.known_type() {
+            Some(BlockType::Metadata) => {
+                self.see(block.last_ns);
+                self.metadata = Some(block);
+            }
+            Some(BlockType::End) => {
+                if let Ok(Payload::End(end)) = block.payload() {
+                    self.see(end.time_ns);
+                    self.end = Some(end);
+                }
+            }
+            // Images are older than the recording of them, and code is, too.
+            Some(BlockType::Image | BlockType::Code) => self.lasting.push(block, LASTING_BYTES_MAX),
+            Some(BlockType::Tasks | BlockType::Modules | BlockType::Spaces | BlockType::Clocks) => {
+                self.see(block.last_ns);
+                self.lasting.push(block, LASTING_BYTES_MAX);
+            }
+            _ => {
+                self.see(block.last_ns);
+                self.passing.push(block, PASSING_BYTES_MAX);
+            }
+        }
+        self.forget(self.latest_ns);
+    }
+
+    fn add_damage(&mut self, damage: &Damage) {
+        crate::mapped::add_read(damage.bytes);
+        if damage.kind == DamageKind::Unfinished {
+            return;
+        }
+        self.damaged += 1;
+        let first_ns = damage.gap_ns.0.unwrap_or(self.latest_ns);
+        self.damages.push_back(Loss {
+            first_ns,
+            last_ns: damage.gap_ns.1.unwrap_or(first_ns),
+            task: None,
+            reason: LossReason::Damaged,
+            count: damage.samples.unwrap_or(damage.samples_at_least),
+        });
+        if self.damages.len() > DAMAGES_MAX {
+            self.damages.pop_front();
+        }
+    }
+
+    fn see(&mut self, time_ns: u64) {
+        self.latest_ns = self.latest_ns.max(time_ns);
+    }
+
+    /// Drops what is older than the window that ends at `until_ns`.
+    fn forget(&mut self, until_ns: u64) {
+        let from_ns = until_ns.saturating_sub(self.length_ns);
+        let is_old = |block: &Block<'_>| block.last_ns < from_ns;
+        while self.passing.blocks.front().is_some_and(is_old) {
+            self.passing.pop();
+        }
+        while self
+            .damages
+            .front()
+            .is_some_and(|one| one.last_ns < from_ns)
+        {
+            self.damages.pop_front();
+        }
+    }
+
+    /// The latest time in the stream (nanoseconds of its clock).
+    pub fn latest_ns(&self) -> u64 {
+        self.latest_ns
+    }
+
+    /// The end record, if the stream has reached it.
+    pub fn end(&self) -> Option<&End> {
+        self.end.as_ref()
+    }
+
+    /// Number of damaged parts of the stream so far.
+    pub fn damaged(&self) -> u64 {
+        self.damaged
+    }
+
+    /// Whether samples of the window, and names that it needs, had to be dropped because they are too many.
+    pub fn dropped(&self) -> (bool, bool) {
+        (self.passing.dropped > 0, self.lasting.dropped > 0)
+    }
+
+    /// A recording of the window that ends at `until_ns`.
+    ///
+    /// # Errors
+    /// Memory for compressing is missing.
+    pub fn recording(&self, until_ns: u64) -> io::Result<Vec<u8>> {
+        let mut writer = Writer::without_metadata(Vec::new(), self.uuid)?;
+        let from_ns = until_ns.saturating_sub(self.length_ns);
+        let passing = self.passing.blocks.iter();
+        let passing = passing.filter(|block| block.last_ns >= from_ns);
+        if let Some(metadata) = &self.metadata {
+            let samples = passing.clone().filter(|block| block.samples > 0);
+            let first_ns = samples.map(|block| block.first_ns).min();
+            let start_ns = first_ns.unwrap_or(from_ns).min(from_ns);
+            let mut metadata = metadata.clone();
+            // The time of this block is the start of the recording (format-spec.md, section 6.1).
+            metadata.first_ns = metadata.first_ns.max(start_ns);
+            metadata.last_ns = metadata.first_ns;
+            writer.copy(&metadata)?;
+        }
+        for block in self.lasting.blocks.iter().chain(passing) {
+            writer.copy(block)?;
+        }
+        let damages = self.damages.iter().filter(|one| one.last_ns >= from_ns);
+        let damages: Vec<Loss> = damages.cloned().collect();
+        writer.losses(&damages)?;
+        let (reason, message) = match &self.end {
+            Some(end) => (end.reason, end.message.clone()),
+            None => (
+                EndReason::Stopped,
+                "the recording went on: this is the end of a window".to_owned(),
+            ),
+        };
+        writer.finish(&End {
+            time_ns: until_ns,
+            reason,
+            message,
+            totals: Vec::new(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recording::Recording;
+    use uprof::cold::{Metadata, TaskChange, TaskEvent};
+    use uprof::{Frame, Sample, StreamReader, Task};
+
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    /// A recording of `seconds` with a sample each tenth, and a name at its start.
+    fn stream(seconds: u64) -> Vec<u8> {
+        let task = Task { space: 1, vcpu: 2 };
+        let metadata = Metadata::default();
+        let mut writer = Writer::create(Vec::new(), [7; 16], &metadata, SECOND_NS).unwrap();
+        let named = TaskEvent {
+            time_ns: SECOND_NS,
+            task,
+            what: TaskChange::Named("worker".into()),
+        };
+        writer.tasks(&[named]).unwrap();
+        for tenth in 0..seconds * 10 {
+            let time_ns = SECOND_NS + tenth * SECOND_NS / 10;
+            let frames = [Frame::exact(0x1000 + tenth)];
+            let sample = Sample::bare(time_ns, task, &frames);
+            writer.sample(&sample).unwrap();
+            writer.flush().unwrap();
+        }
+        let end = End {
+            time_ns: SECOND_NS * (seconds + 1),
+            reason: EndReason::TargetEnded,
+            message: "it exited".into(),
+            totals: vec![("samples".into(), seconds * 10)],
+        };
+        writer.finish(&end).unwrap()
+    }
+
+    fn window(bytes: &[u8], length_ns: u64) -> Window {
+        let mut reader = StreamReader::open(bytes).unwrap();
+        let mut window = Window::new(reader.uuid().unwrap_or_default(), length_ns);
+        while let Some(item) = reader.next_item().unwrap() {
+            window.add(item);
+        }
+        window
+    }
+
+    fn opened(window: &Window, until_ns: u64) -> Recording {
+        Recording::from_bytes("window", window.recording(until_ns).unwrap()).unwrap()
+    }
+
+    fn samples(recording: &Recording) -> u32 {
+        recording.blocks().iter().map(|block| block.samples).sum()
+    }
+
+    #[test]
+    fn a_window_is_a_whole_recording_of_the_last_seconds() {
+        let window = window(&stream(60), 5 * SECOND_NS);
+        let recording = opened(&window, window.latest_ns());
+        assert_eq!(samples(&recording), 50);
+        assert!(
+            (recording.seconds() - 5.0).abs() < 0.2,
+            "{}",
+            recording.seconds()
+        );
+        assert_eq!(recording.end().unwrap().message, "it exited");
+        assert!(recording.damages().is_none());
+        let task = Task { space: 1, vcpu: 2 };
+        assert_eq!(recording.tasks().last_name(task), Some("worker"));
+        assert!(
+            window.passing.blocks.len() <= 52,
+            "{}",
+            window.passing.blocks.len()
+        );
+    }
+
+    #[test]
+    fn a_window_moves_on_when_nothing_is_sampled() {
+        let window = window(&stream(60), 5 * SECOND_NS);
+        let later_ns = window.latest_ns() + 3 * SECOND_NS;
+        assert_eq!(samples(&opened(&window, later_ns)), 20);
+        let empty = opened(&window, window.latest_ns() + 9 * SECOND_NS);
+        assert_eq!((samples(&empty), empty.seconds()), (0, 5.0));
+    }
+
+    #[test]
+    fn damage_is_a_loss_of_the_window_as_long_as_it_is_in_it() {
+        let mut bytes = stream(60);
+        let near_the_end = bytes.len() - 2000;
+        bytes[near_the_end] ^= 0x55;
+        let window = window(&bytes, 5 * SECOND_NS);
+        assert_eq!(window.damaged(), 1);
+        let recording = opened(&window, window.latest_ns());
+        let losses: Vec<_> = recording.losses().iter().map(|loss| loss.reason).collect();
+        assert_eq!(losses, [LossReason::Damaged]);
+        let later = opened(&window, window.latest_ns() + 60 * SECOND_NS);
+        assert!(later.losses().is_empty());
+    }
+
+    #[test]
+    fn a_window_has_a_limit_in_bytes() {
+        let mut blocks = Blocks::default();
+        let bytes = stream(10);
+        let mut reader = StreamReader::open(&bytes[..]).unwrap();
+        while let Some(item) = reader.next_item().unwrap() {
+            if let Item::Block(block) = item {
+                blocks.push(block, 4096);
+                assert!(blocks.bytes <= 4096);
+            }
+        }
+        assert!(blocks.dropped > 0 && blocks.blocks.len() > 2);
+    }
+}

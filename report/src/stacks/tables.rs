@@ -1,0 +1,135 @@
+//! What is read of the image of a module: its symbols, unwind rules and lines. Input: a module's image. Output: tables,
+//! built when first needed.
+//!
+//! A report reads each recording once, and drops them with it. [`Tables`] keeps them for who reads the same images
+//! again and again.
+
+use crate::images::library::{ImageFound, Library};
+use crate::images::symbols::{Lines, SymbolTable};
+use crate::recording::spaces::Module;
+use crate::unwind::UnwindRules;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// The tables of a module.
+#[derive(Debug, Default)]
+pub(super) struct ModuleTables<'l> {
+    pub found: OnceLock<ImageFound>,
+    pub table: OnceLock<SymbolTable>,
+    pub lines: OnceLock<Option<Lines<'l>>>,
+    pub rules: OnceLock<Arc<UnwindRules>>,
+}
+
+impl ModuleTables<'_> {
+    /// Bytes of the image and its debug file; `None` if there is no image, or an objection to it.
+    fn kept_bytes(&self) -> Option<u64> {
+        let found = self.found.get().filter(|found| found.mismatch.is_none())?;
+        let image = found.image.as_ref()?;
+        let debug = found.debug.as_ref();
+        let files = [Some(image), debug].into_iter().flatten();
+        Some(files.map(|file| file.file_bytes().len() as u64).sum())
+    }
+}
+
+/// Most modules whose tables are kept.
+pub const KEPT_MODULES_MAX: usize = 512;
+/// Most bytes of their images.
+pub const KEPT_IMAGE_BYTES_MAX: u64 = 4 << 30;
+
+/// Tables of the images of a library that outlive a recording.
+#[derive(Debug)]
+pub struct Tables<'l> {
+    library: &'l Library,
+    kept: Mutex<KeptTables<'l>>,
+}
+
+#[derive(Debug, Default)]
+struct KeptTables<'l> {
+    modules: HashMap<Module, Arc<ModuleTables<'l>>>,
+    image_bytes: u64,
+    is_full: bool,
+}
+
+impl<'l> Tables<'l> {
+    /// No tables yet of the images of `library`.
+    pub fn new(library: &'l Library) -> Self {
+        Tables {
+            library,
+            kept: Mutex::default(),
+        }
+    }
+
+    /// The library.
+    pub fn library(&self) -> &'l Library {
+        self.library
+    }
+
+    fn lock(&self) -> MutexGuard<'_, KeptTables<'l>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether no more fit. Their owner then begins anew, with another library, which drops what isn't used any more.
+    pub fn are_full(&self) -> bool {
+        self.lock().is_full
+    }
+
+    /// The tables of `module`, if they are kept.
+    pub(super) fn find(&self, module: &Module) -> Option<Arc<ModuleTables<'l>>> {
+        self.lock().modules.get(module).map(Arc::clone)
+    }
+
+    /// Keeps the tables of `module`, if an image was found beyond doubt.
+    pub(super) fn keep(&self, module: &Module, tables: &Arc<ModuleTables<'l>>) {
+        let mut kept = self.lock();
+        let Some(bytes) = tables.kept_bytes() else {
+            return;
+        };
+        if kept.modules.contains_key(module) {
+            return;
+        }
+        if kept.modules.len() >= KEPT_MODULES_MAX || kept.image_bytes + bytes > KEPT_IMAGE_BYTES_MAX
+        {
+            kept.is_full = true;
+            return;
+        }
+        kept.image_bytes += bytes;
+        kept.modules.insert(module.clone(), Arc::clone(tables));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::images::Image;
+
+    #[test]
+    fn tables_are_kept_up_to_a_number_of_modules() {
+        let library = Library::default();
+        let tables = Tables::new(&library);
+        let image = Arc::new(Image::open(&std::env::current_exe().unwrap()).unwrap());
+        let of_module = ModuleTables::default();
+        let missing = Arc::new(ModuleTables::default());
+        let found = ImageFound {
+            image: Some(Arc::clone(&image)),
+            ..ImageFound::default()
+        };
+        of_module.found.set(found).unwrap();
+        let of_module = Arc::new(of_module);
+        let bytes = image.file_bytes().len() as u64;
+        let most = (KEPT_IMAGE_BYTES_MAX / bytes).min(KEPT_MODULES_MAX as u64);
+        let module = |number: u64| Module {
+            path: format!("/lib/{number}"),
+            ..Module::default()
+        };
+        for number in 0..most {
+            tables.keep(&module(number), &missing);
+            assert!(tables.find(&module(number)).is_none());
+            tables.keep(&module(number), &of_module);
+            tables.keep(&module(number), &of_module);
+            assert!(tables.find(&module(number)).is_some());
+        }
+        assert!(!tables.are_full());
+        tables.keep(&module(most), &of_module);
+        assert!(tables.are_full() && tables.find(&module(most)).is_none());
+    }
+}
