@@ -4,6 +4,7 @@ use crate::candidates::recordings;
 use crate::images::{Images, place_given};
 use crate::output::keep;
 use crate::progress::Progress;
+use crate::quantity::label::Label;
 use crate::quantity::parse_time;
 use crate::terminal;
 use anyhow::anyhow;
@@ -61,6 +62,9 @@ pub struct Selection {
     /// Recordings; `-` is standard input. Several are added up
     #[arg(value_name = "FILE", default_value = "run.uprof", add = recordings())]
     pub files: Vec<PathBuf>,
+    /// Only recordings with this label (record --label); may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = Label::parse, help_heading = "Which samples")]
+    pub label: Vec<Label>,
     #[command(flatten)]
     pub selecting: Selecting,
 }
@@ -172,7 +176,26 @@ impl Selection {
                 }
             })
         });
-        opened.collect()
+        let opened: Vec<Recording> = opened.collect::<anyhow::Result<_>>()?;
+        self.labelled(opened)
+    }
+
+    /// The recordings that have all labels that are asked for.
+    fn labelled(&self, all: Vec<Recording>) -> anyhow::Result<Vec<Recording>> {
+        let has_all = |one: &Recording| {
+            let labels = &one.metadata().labels;
+            self.label.iter().all(|label| label.is_in(labels))
+        };
+        let (chosen, others): (Vec<_>, Vec<_>) = all.into_iter().partition(has_all);
+        if chosen.is_empty() {
+            let wanted: Vec<String> = self.label.iter().map(Label::to_string).collect();
+            return Err(anyhow!(
+                "none of {} recordings has the label {}; `uniprof info FILE` shows those of a recording",
+                others.len(),
+                wanted.join(" and ")
+            ));
+        }
+        Ok(chosen)
     }
 
     /// Gathers a profile, with a progress bar on standard error.

@@ -6,7 +6,7 @@ use crate::take::{Take, put_varint};
 use std::io::Read;
 use uniprof_report::export::{FORMATS, Request};
 use uniprof_report::images::Library;
-use uniprof_report::import::{IMPORTS, import};
+use uniprof_report::import::{IMPORTS, examine, import};
 use uniprof_report::profile::{By, Each, Options, gather};
 use uniprof_report::recording::Recording;
 use uniprof_report::source_files::SourceFiles;
@@ -166,6 +166,16 @@ pub fn imports(bytes: &[u8]) {
                 });
                 assert_eq!(blocks.sum::<u64>(), imported.samples);
             }
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
+}
+
+/// A pprof file, of which each stack counts once: ten million samples are allowed, and take their time.
+pub fn pprof(bytes: &[u8]) {
+    for found in IMPORTS.iter().filter_map(|format| examine(format, bytes)) {
+        match found {
+            Ok(found) => assert!(found.samples > 0 && found.samples <= 2 * found.lines),
             Err(error) => assert!(!error.to_string().is_empty()),
         }
     }

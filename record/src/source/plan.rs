@@ -39,6 +39,8 @@ pub struct Plan {
     pub most_stops_hz: u32,
     /// The program's arguments, for the recording.
     pub command_line: Vec<String>,
+    /// Labels of the recording: key and value.
+    pub labels: Vec<(String, String)>,
 }
 
 /// Most stack bytes copied for a frame-pointer walk, unless more are kept.
@@ -75,6 +77,7 @@ impl Default for Plan {
             calls: Vec::new(),
             most_stops_hz: USUAL_STOPS_HZ,
             command_line: Vec::new(),
+            labels: Vec::new(),
         }
     }
 }
