@@ -90,7 +90,6 @@ fn tables(types: [[u64; 2]; 2]) -> Vec<u8> {
         function(3, 5),
         period_type,
         number(12, 10_000_000),
-        number(9, 1_700_000_000_000_000_000),
         strings.collect(),
     ]
     .concat()
@@ -102,6 +101,8 @@ const DELAY: [[u64; 2]; 2] = [[10, 2], [9, 4]];
 /// What Go's runtime writes, of 60 samples.
 fn cpu_profile() -> Vec<u8> {
     [
+        number(9, 1_700_000_000_000_000_000),
+        bytes(11, &[number(1, 3), number(2, 4)].concat()),
         tables(CPU),
         sample(&[1, 2], &[50, 500_000_000]),
         sample(&[2], &[3, 30_000_000]),

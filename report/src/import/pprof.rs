@@ -116,9 +116,13 @@ pub(super) fn fits(head: &[u8]) -> bool {
     let _ = unpacked(head)
         .take(head.len() as u64)
         .read_to_end(&mut bytes);
-    // All writers begin with the types of values.
+    // All writers begin with the types of values; Go's runtime, with time and period before them.
     let mut fields = Message(&bytes);
-    let Ok(Some((1, Value::Bytes(message)))) = fields.next() else {
+    let mut field = fields.next();
+    while let Ok(Some((9..=14, Value::Number(_)) | (11, Value::Bytes(_)))) = field {
+        field = fields.next();
+    }
+    let Ok(Some((1, Value::Bytes(message)))) = field else {
         return false;
     };
     let mut parts = Message(message);
