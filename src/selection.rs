@@ -11,7 +11,7 @@ use anyhow::anyhow;
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use regex::Regex;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use uniprof_report::images::Library;
 use uniprof_report::profile::{By, Each, Filter, Options, Profile, gather};
 use uniprof_report::recording::{Recording, Unit};
@@ -162,40 +162,44 @@ impl Selection {
             ));
         }
         let library = self.selecting.images.library()?;
-        let opened = self.files.iter().map(|file| {
-            keep(file);
-            let recording = Recording::open(file).map(|mut recording| {
-                place_given(&mut recording, &library);
-                recording
-            });
-            recording.map_err(|error| {
-                if file.as_os_str() == "run.uprof" {
-                    anyhow!("{error}; give the recording's name, or record one first")
-                } else {
-                    anyhow!(error)
-                }
-            })
-        });
-        let opened: Vec<Recording> = opened.collect::<anyhow::Result<_>>()?;
-        self.labelled(opened)
-    }
-
-    /// The recordings that have all labels that are asked for.
-    fn labelled(&self, all: Vec<Recording>) -> anyhow::Result<Vec<Recording>> {
-        let has_all = |one: &Recording| {
-            let labels = &one.metadata().labels;
-            self.label.iter().all(|label| label.is_in(labels))
-        };
-        let (chosen, others): (Vec<_>, Vec<_>) = all.into_iter().partition(has_all);
+        let opened = self.files.iter().map(|file| self.open(file, &library));
+        let all = opened.collect::<anyhow::Result<Vec<_>>>()?;
+        let (chosen, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| self.has(one));
         if chosen.is_empty() {
-            let wanted: Vec<String> = self.label.iter().map(Label::to_string).collect();
-            return Err(anyhow!(
-                "none of {} recordings has the label {}; `uniprof info FILE` shows those of a recording",
-                others.len(),
-                wanted.join(" and ")
-            ));
+            return Err(self.none_of(others.len()));
         }
         Ok(chosen)
+    }
+
+    /// Opens one recording.
+    pub fn open(&self, file: &Path, library: &Library) -> anyhow::Result<Recording> {
+        keep(file);
+        let recording = Recording::open(file).map(|mut recording| {
+            place_given(&mut recording, library);
+            recording
+        });
+        recording.map_err(|error| {
+            if file.as_os_str() == "run.uprof" {
+                anyhow!("{error}; give the recording's name, or record one first")
+            } else {
+                anyhow!(error)
+            }
+        })
+    }
+
+    /// Whether a recording has all labels that are asked for.
+    pub fn has(&self, recording: &Recording) -> bool {
+        let labels = &recording.metadata().labels;
+        self.label.iter().all(|label| label.is_in(labels))
+    }
+
+    /// The error if none of the recordings has the labels that are asked for.
+    pub fn none_of(&self, recordings: usize) -> anyhow::Error {
+        let wanted: Vec<String> = self.label.iter().map(Label::to_string).collect();
+        anyhow!(
+            "none of {recordings} recordings has the label {}; `uniprof info FILE` shows those of a recording",
+            wanted.join(" and ")
+        )
     }
 
     /// Gathers a profile, with a progress bar on standard error.

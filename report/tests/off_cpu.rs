@@ -313,16 +313,7 @@ fn survive(count: u64, waits: &[u64]) {
     // The largest output is twice a heat map with all its cells.
     assert!(out.len() < 16 << 20, "{} bytes", out.len());
     for format in FORMATS {
-        let request = Request {
-            recordings: &[&recording],
-            library: &library(),
-            options: &Options::default(),
-            progress: &|_, _| {},
-            marks: false,
-            fold: false,
-            identify: false,
-        };
-        let _ = (format.write)(&request, &mut Vec::new());
+        let _ = exported(format.name, &[&recording], &library(), &Options::default());
     }
     diff(
         &[&recording],
