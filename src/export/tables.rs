@@ -32,18 +32,18 @@ pub fn write(args: &Args, write: WriteFolder) -> anyhow::Result<Outcome> {
         library,
         written: HashMap::new(),
     };
-    let (mut rows, mut others, mut is_lossy) = (0, 0, false);
-    let mut last = None;
+    let (mut rows, mut others, mut incomplete) = (0, 0, 0);
+    let (mut last, mut failed) = (None, 0);
     for file in &args.selection.files {
         match tables.write(file) {
             Ok(Some(profile)) => {
                 let counted = profile.account.counted_rows.values();
                 rows += counted.map(|weight| weight.count).sum::<u64>();
-                is_lossy |= profile.account.is_incomplete();
+                incomplete += usize::from(profile.account.is_incomplete());
             }
             Ok(None) => others += 1,
             Err(error) => {
-                is_lossy = true;
+                failed += 1;
                 if let Some(error) = last.replace(error) {
                     say(&format!("warning: {}", describe(&error)));
                 }
@@ -61,7 +61,12 @@ pub fn write(args: &Args, write: WriteFolder) -> anyhow::Result<Outcome> {
         "{rows} samples of {recordings} recordings are in the tables of {}",
         args.output.display()
     ));
-    Ok(Outcome::lossy_if(is_lossy))
+    if incomplete > 0 && args.selection.files.len() > 1 {
+        say(&format!(
+            "{incomplete} of these recordings lack samples; `uniprof info FILE` shows which"
+        ));
+    }
+    Ok(Outcome::lossy_if(incomplete + failed > 0))
 }
 
 struct Tables<'a> {
@@ -91,10 +96,12 @@ impl Tables<'_> {
         if let Some(uuid) = recording.uuid() {
             self.written.insert(uuid, file.to_owned());
         }
-        say_damages(std::slice::from_ref(&recording));
-        say_warnings(&profile);
-        for line in profile.account.lines().iter().skip(1) {
-            say(&format!("{}: {line}", file.display()));
+        // Of a single recording, everything is said; of many, `info` and the tables have it.
+        if self.args.selection.files.len() == 1 {
+            say_warnings(&profile);
+            say_damages(std::slice::from_ref(&recording));
+            let lines = profile.account.lines();
+            lines.iter().skip(1).for_each(|line| say(line));
         }
         Ok(Some(profile))
     }
