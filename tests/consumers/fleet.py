@@ -8,6 +8,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 import time
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/fleet.md"
@@ -134,6 +135,16 @@ class Truth:
         return sorted((*key, weight) for key, weight in most)
 
 
+def comes_back(program, rows):
+    """Whether `uniprof import -f folded` reads an answer, and has the same stacks."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/fleet.uprof"
+        text = "".join(f"{stack} {weight}\n" for stack, weight in rows)
+        subprocess.run([program, "import", "-q", "-f", "folded", "-", "-o", path], input=text, text=True, check=True)
+        lines = Truth.run(program, "folded", path).splitlines()
+    return sorted(lines) == sorted(text.splitlines())
+
+
 def main():
     program, tables, *recordings = sys.argv[1:]
     sql = blocks(PAGE.read_text())
@@ -151,6 +162,8 @@ def main():
             seconds = time.monotonic() - began
             expected = sorted(answers[query], key=str)
             is_right = found == expected and len(found) > 0
+            if query == "folded":
+                is_right &= comes_back(program, found)
             wrong += not is_right
             print(f"{name} {query}: {len(found)} rows, {seconds:.2f} s{'' if is_right else ': WRONG'}")
             if not is_right:

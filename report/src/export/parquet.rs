@@ -1,6 +1,6 @@
-//! Parquet, for engines that query the recordings of many machines: three tables, described in docs/fleet.md. Input: one
-//! recording. Output: one file of each table, in a folder of its day and its service. Never more than a row group of
-//! samples is in memory.
+//! Parquet, for engines that query the recordings of many machines: three tables, described in docs/fleet.md. Input:
+//! one recording. Output: one file of each table, in a folder of its day and its service. Never more than a row group
+//! of samples is in memory.
 
 mod table;
 

@@ -226,3 +226,44 @@ fn failed(error: ParquetError) -> io::Error {
         error => io::Error::other(error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_of_many_rows_is_written_in_groups() {
+        use parquet::file::reader::{FileReader, SerializedFileReader};
+        use parquet::record::RowAccessor;
+        let schema = "message made {
+            REQUIRED INT64 number; OPTIONAL BYTE_ARRAY text (STRING);
+            REQUIRED group frames (LIST) { REPEATED group list { REQUIRED INT32 element; } }
+        }";
+        let file = tempfile::tempfile().unwrap();
+        let out = Box::new(file.try_clone().unwrap());
+        let mut table = Table::create(out, schema, &["number"]).unwrap();
+        let rows = GROUP_ROWS as i64 + 10;
+        for number in 0..rows {
+            let text = (number % 3 > 0).then_some(["a", "b"][number as usize % 2]);
+            let frames = &[1, 2, 3][..number as usize % 4];
+            table
+                .row(&[Cell::Number(number), Cell::text(text), Cell::List(frames)])
+                .unwrap();
+        }
+        let written_bytes = file.metadata().unwrap().len();
+        assert!(
+            written_bytes > 1000,
+            "{written_bytes}: a row group is still in memory"
+        );
+        table.finish(vec![("key", "value".to_owned())]).unwrap();
+        let reader = SerializedFileReader::new(file).unwrap();
+        assert_eq!(reader.metadata().num_row_groups(), 2);
+        for (number, row) in (0..).zip(reader.get_row_iter(None).unwrap()) {
+            let row = row.unwrap();
+            assert_eq!(row.get_long(0).unwrap(), number);
+            let text = (number % 3 > 0).then_some(["a", "b"][number as usize % 2]);
+            assert_eq!(row.get_string(1).ok().map(String::as_str), text);
+            assert_eq!(row.get_list(2).unwrap().len(), number as usize % 4);
+        }
+    }
+}
