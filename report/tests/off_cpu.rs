@@ -6,7 +6,7 @@ mod made;
 use exported::exported;
 use made::{Made, open};
 use uniprof_report::diff::{DiffOptions, diff, table};
-use uniprof_report::export::{FORMATS, Request, folded};
+use uniprof_report::export::{FORMATS, folded};
 use uniprof_report::images::Library;
 use uniprof_report::profile::{Each, Options, Profile, Sampled, gather};
 use uniprof_report::recording::{Recording, Unit};
