@@ -1,5 +1,7 @@
 //! `uniprof export`: writes a recording in the format of another program.
 
+mod tables;
+
 use crate::form::RecursionFlag;
 use crate::outcome::Outcome;
 use crate::output::write_to;
@@ -7,9 +9,10 @@ use crate::progress::Progress;
 use crate::selection::{Selection, inform, say_account, say_damages, say_warnings};
 use anyhow::anyhow;
 use clap::builder::{PossibleValue, PossibleValuesParser};
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use uniprof_report::export::{FORMATS, Request, Timeline};
+use uniprof_report::export::{FORMATS, Format, Request, Timeline, Writes};
+use uniprof_report::profile::Profile;
 use uniprof_report::recording::Unit;
 
 /// Write a recording in the format of another program
@@ -19,6 +22,7 @@ Examples:
   uniprof export -f pprof -o run.pb.gz && go tool pprof -http : run.pb.gz
   uniprof export -f firefox -o run.json run.uprof
   uniprof export -f perfetto -o run.perfetto-trace samples.uprof calls.uprof
+  uniprof export -f parquet -o tables *.uprof
   uniprof export -f folded run.uprof | flamegraph.pl >run.svg")]
 pub struct Args {
     #[command(flatten)]
@@ -26,7 +30,7 @@ pub struct Args {
     /// Which format
     #[arg(long, short, value_name = "FORMAT", value_parser = formats())]
     format: String,
-    /// Where to; `-` is standard output
+    /// Where to; `-` is standard output. For parquet: a folder, which may have the tables of other recordings
     #[arg(long, short, value_name = "OUT", default_value = "-")]
     output: PathBuf,
     /// Wall time of vCPUs instead of samples: of recordings made with --host (folded, json, csv)
@@ -51,7 +55,7 @@ fn formats() -> PossibleValuesParser {
 pub fn run(args: Args) -> anyhow::Result<Outcome> {
     let format = FORMATS.iter().find(|format| format.name == args.format);
     let format = format.ok_or_else(|| anyhow!("no format is called {}", args.format))?;
-    if format.is_binary && args.output == Path::new("-") && std::io::stdout().is_terminal() {
+    if format.is_binary && args.output == Path::new("-") && io::stdout().is_terminal() {
         let name = format.name;
         return Err(anyhow!(
             "{name} is binary: not for a terminal; add -o FILE or pipe it on"
@@ -65,6 +69,15 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         let able: Vec<&str> = able.map(|format| format.name).collect();
         return Err(anyhow!("--time is for -f {}", able.join(", ")));
     }
+    match format.write {
+        Writes::File(write) => write_file(&args, format, write),
+        Writes::Folder(write) => tables::write(&args, write),
+    }
+}
+
+type WriteFile = fn(&Request<'_>, &mut dyn Write) -> io::Result<Profile>;
+
+fn write_file(args: &Args, format: &Format, write: WriteFile) -> anyhow::Result<Outcome> {
     let all = args.selection.recordings()?;
     let recordings: Vec<_> = all.iter().collect();
     if format.needs_clock {
@@ -87,7 +100,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     };
     let mut gathered = None;
     write_to(&args.output, |out| {
-        gathered = Some((format.write)(&request, out)?);
+        gathered = Some(write(&request, out)?);
         Ok(())
     })?;
     let Some(profile) = gathered else {

@@ -2,6 +2,7 @@
 
 use crate::outcome::Outcome;
 use crate::output::{keep, write_to};
+use crate::quantity::label::Label;
 use crate::selection::{inform, say};
 use anyhow::{Context, anyhow, bail};
 use clap::ValueEnum;
@@ -10,7 +11,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use uniprof_report::import::{
-    HEAD_BYTES, IMPORTS, ImportError, ImportSummary, TraceClock, import_with_clock, recognize,
+    HEAD_BYTES, IMPORTS, ImportError, ImportSummary, Input, TraceClock, import_as, recognize,
 };
 use uniprof_report::mapped;
 use uniprof_report::recording::{PERF_MAGIC, RecordingError};
@@ -22,6 +23,7 @@ Examples:
   uniprof import --format uniprof-text trace.txt -o old.uprof
   perf script | uniprof import --format perf-script - -o perf.uprof
   zstdcat trace.txt.zst | uniprof import --format nanos-ftrace - -o trace.uprof
+  uniprof import -f pprof --label service=web cpu.pb.gz -o cpu.uprof
   trace-cmd report | uniprof import - -o trace.uprof")]
 pub struct Args {
     /// What to read; `-` is standard input
@@ -37,6 +39,13 @@ pub struct Args {
     /// [default: what its format has: uftrace's monotonic, strace's realtime]
     #[arg(long, value_name = "CLOCK")]
     clock: Option<ClockFlag>,
+    /// Which values of the samples to import, where the format has several: samples, cpu, delay/nanoseconds (pprof)
+    /// [default: samples/count, or a processor's time]
+    #[arg(long, value_name = "NAME")]
+    sample_type: Option<String>,
+    /// A label of the recording, such as service=web; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = Label::parse)]
+    label: Vec<Label>,
 }
 
 /// Clocks of traces.
@@ -106,9 +115,20 @@ fn import_file(args: &Args) -> anyhow::Result<ImportSummary> {
     };
     let mut input = (&head[..]).chain(input);
     let name = args.input.display().to_string();
-    let clock = args.clock().or(format.clock);
+    if args.sample_type.is_some() && !format.has_sample_types() {
+        bail!(
+            "--sample-type is for -f pprof; {} has one type of values",
+            format.name
+        );
+    }
+    let known = Input {
+        name: &name,
+        clock: args.clock().or(format.clock),
+        sample_type: args.sample_type.as_deref(),
+        labels: &Label::pairs(&args.label),
+    };
     write(args, |uuid, out| {
-        import_with_clock(format, clock, &name, uuid, &mut input, out)
+        import_as(format, &known, uuid, &mut input, out)
     })
 }
 

@@ -30,8 +30,8 @@ pub fn write_private(
 
 /// Device and inode of each input file.
 static READ: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
-/// The file that is being written.
-static UNFINISHED: Mutex<Option<PathBuf>> = Mutex::new(None);
+/// The files that are being written.
+static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 /// Makes sure that no output replaces the file at `path`, since it is an input.
 pub fn keep(path: &Path) {
@@ -46,13 +46,13 @@ fn is_read(found: &fs::Metadata) -> bool {
     lock(&READ).contains(&(found.dev(), found.ino()))
 }
 
-/// Removes the unfinished file when the program ends early.
+/// Removes the unfinished files when the program ends early.
 pub fn abandon() {
     // Don't wait: the holder of the lock may be waiting for us.
-    if let Ok(mut unfinished) = UNFINISHED.try_lock()
-        && let Some(part) = unfinished.take()
-    {
-        let _ = fs::remove_file(part);
+    if let Ok(mut unfinished) = UNFINISHED.try_lock() {
+        for part in unfinished.drain(..) {
+            let _ = fs::remove_file(part);
+        }
     }
 }
 
@@ -80,13 +80,49 @@ fn write_with_mode(
             .with_context(describe);
     }
     let new = NewFile::beside(path, mode).with_context(describe)?;
-    *lock(&UNFINISHED) = Some(new.part().to_path_buf());
+    lock(&UNFINISHED).push(new.part().to_path_buf());
     let mut file = CountingWriter(BufWriter::new(&new.file));
     let written = write(&mut file).and_then(|()| file.flush());
     drop(file);
     let done = written.and_then(|()| new.put(path));
-    *lock(&UNFINISHED) = None;
+    lock(&UNFINISHED).clear();
     done.with_context(describe)
+}
+
+/// Files that appear when all of them are complete, in the order in which they were created.
+#[derive(Default)]
+pub struct NewFiles(Vec<(NewFile, PathBuf)>);
+
+impl NewFiles {
+    /// Creates a file that will be at `path`, and the folders above it.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn create(&mut self, path: &Path) -> io::Result<Box<dyn Write + Send>> {
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        let new = NewFile::beside(path, 0o666)?;
+        lock(&UNFINISHED).push(new.part().to_path_buf());
+        let file = new.file.try_clone()?;
+        self.0.push((new, path.to_owned()));
+        Ok(Box::new(CountingWriter(BufWriter::new(file))))
+    }
+
+    /// Moves all files to their paths.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn put(mut self) -> io::Result<()> {
+        let mut files = self.0.drain(..);
+        files.try_for_each(|(new, path)| new.put(&path))
+    }
+}
+
+impl Drop for NewFiles {
+    fn drop(&mut self) {
+        lock(&UNFINISHED).clear();
+    }
 }
 
 /// Counts output as work, since a few kilobytes of samples can expand to terabytes.

@@ -1,7 +1,9 @@
-//! Parses times, shares, rates and sizes, and formats sizes.
+//! Parses times, shares, rates, sizes and labels, and formats sizes.
 
 // Each half of the program uses only some of these.
 #![cfg_attr(not(all(feature = "record", feature = "report")), allow(dead_code))]
+
+pub mod label;
 
 use anyhow::bail;
 use std::time::Duration;

@@ -16,6 +16,7 @@ use crate::elf::Elf;
 #[cfg(feature = "report")]
 use crate::memory;
 use crate::outcome::Outcome;
+use crate::quantity::label::Label;
 use crate::quantity::{parse_duration, parse_rate, parse_share, parse_stack_bytes};
 use crate::record::boot::BootFlags;
 use crate::record::destination::OutputPath;
@@ -201,6 +202,11 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["command", "all", "follow", "elf", "calls", "off_cpu", "per_thread", "ptrace"])]
     pub all_domains: bool,
 
+    /// A label of the recording, such as service=web or version=1.4; may be repeated. `info` shows labels, and
+    /// reports and exports choose recordings by them
+    #[arg(long, value_name = "KEY=VALUE", value_parser = Label::parse)]
+    pub label: Vec<Label>,
+
     /// What to sample
     #[arg(
         value_name = "TARGET",
@@ -309,6 +315,7 @@ impl Args {
             calls: self.calls.clone(),
             most_stops_hz: self.most_stops,
             command_line: std::env::args().collect(),
+            labels: Label::pairs(&self.label),
         }
     }
 }

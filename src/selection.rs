@@ -4,13 +4,14 @@ use crate::candidates::recordings;
 use crate::images::{Images, place_given};
 use crate::output::keep;
 use crate::progress::Progress;
+use crate::quantity::label::Label;
 use crate::quantity::parse_time;
 use crate::terminal;
 use anyhow::{Context, anyhow};
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use regex::Regex;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use uniprof_report::images::Library;
 use uniprof_report::profile::{By, Each, Filter, Options, Profile, gather};
 use uniprof_report::recording::{Recording, Unit};
@@ -61,6 +62,9 @@ pub struct Selection {
     /// Recordings; `-` is standard input. Several are added up
     #[arg(value_name = "FILE", default_value = "run.uprof", add = recordings())]
     pub files: Vec<PathBuf>,
+    /// Only recordings with this label (record --label); may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = Label::parse, help_heading = "Which samples")]
+    pub label: Vec<Label>,
     #[command(flatten)]
     pub selecting: Selecting,
 }
@@ -161,26 +165,49 @@ impl Selection {
             ));
         }
         let library = self.selecting.images.library()?;
-        let opened = self.files.iter().map(|file| {
-            keep(file);
-            let recording = Recording::open(file).map_err(|error| {
-                if file.as_os_str() == "run.uprof" {
-                    anyhow!("{error}; give the recording's name, or record one first")
-                } else {
-                    anyhow!(error)
-                }
-            });
-            let mut recording = recording?;
-            if self.selecting.monitor {
-                let name = recording.name().to_owned();
-                recording = recording
-                    .into_monitor()
-                    .with_context(|| no_monitor(&name))?;
+        let opened = self.files.iter().map(|file| self.open(file, &library));
+        let all = opened.collect::<anyhow::Result<Vec<_>>>()?;
+        let (chosen, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| self.has(one));
+        if chosen.is_empty() {
+            return Err(self.none_of(others.len()));
+        }
+        Ok(chosen)
+    }
+
+    /// Opens one recording, or its monitor's part.
+    pub fn open(&self, file: &Path, library: &Library) -> anyhow::Result<Recording> {
+        keep(file);
+        let recording = Recording::open(file).map_err(|error| {
+            if file.as_os_str() == "run.uprof" {
+                anyhow!("{error}; give the recording's name, or record one first")
+            } else {
+                anyhow!(error)
             }
-            place_given(&mut recording, &library);
-            Ok(recording)
         });
-        opened.collect()
+        let mut recording = recording?;
+        if self.selecting.monitor {
+            let name = recording.name().to_owned();
+            recording = recording
+                .into_monitor()
+                .with_context(|| no_monitor(&name))?;
+        }
+        place_given(&mut recording, library);
+        Ok(recording)
+    }
+
+    /// Whether a recording has all labels that are asked for.
+    pub fn has(&self, recording: &Recording) -> bool {
+        let labels = &recording.metadata().labels;
+        self.label.iter().all(|label| label.is_in(labels))
+    }
+
+    /// The error if none of the recordings has the labels that are asked for.
+    pub fn none_of(&self, recordings: usize) -> anyhow::Error {
+        let wanted: Vec<String> = self.label.iter().map(Label::to_string).collect();
+        anyhow!(
+            "none of {recordings} recordings has the label {}; `uniprof info FILE` shows those of a recording",
+            wanted.join(" and ")
+        )
     }
 
     /// Gathers a profile, with a progress bar on standard error.

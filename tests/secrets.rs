@@ -48,7 +48,7 @@ const KEPT: [&str; 22] = [
     "kept_work [redacted]",
 ];
 /// All other planted secrets.
-const SECRETS: [&str; 54] = [
+const SECRETS: [&str; 56] = [
     "secret-recorder",
     "secret-command",
     "secret-host",
@@ -58,6 +58,8 @@ const SECRETS: [&str; 54] = [
     "secret-trigger",
     "secret-note-name",
     "secret-note-value",
+    "secret-label-key",
+    "secret-label-value",
     "secret-long-thread-name",
     "secret-short",
     "secret-folder",
@@ -135,6 +137,7 @@ fn metadata() -> Metadata {
     metadata.sampling.rate_millihertz = 99_000;
     metadata.sampling.trigger = "secret-trigger".into();
     metadata.notes = vec![("secret-note-name".into(), "secret-note-value".into())];
+    metadata.labels = vec![("secret-label-key".into(), "secret-label-value".into())];
     metadata
 }
 

@@ -56,6 +56,8 @@ pub struct Metadata {
     pub notes: Vec<(String, String)>,
     /// The meaning of a sample's cost; `None` if unknown.
     pub cost: Option<Cost>,
+    /// Labels that a person gave the recording, in order: key and value.
+    pub labels: Vec<(String, String)>,
 }
 
 /// The recording program.
@@ -380,6 +382,7 @@ const SECTION_TARGET: u64 = 3;
 const SECTION_SAMPLING: u64 = 4;
 const SECTION_NOTES: u64 = 5;
 const SECTION_COST: u64 = 6;
+const SECTION_LABELS: u64 = 7;
 
 impl Metadata {
     pub(crate) fn put(&self, out: &mut Vec<u8>) -> Result<(), Fault> {
@@ -388,10 +391,13 @@ impl Metadata {
         put_section(out, SECTION_TARGET, &self.target)?;
         put_section(out, SECTION_SAMPLING, &self.sampling)?;
         put_section(out, SECTION_NOTES, &self.notes)?;
-        match &self.cost {
-            Some(cost) => put_section(out, SECTION_COST, cost),
-            None => Ok(()),
+        if let Some(cost) = &self.cost {
+            put_section(out, SECTION_COST, cost)?;
         }
+        if !self.labels.is_empty() {
+            put_section(out, SECTION_LABELS, &self.labels)?;
+        }
+        Ok(())
     }
 
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Fault> {
@@ -408,6 +414,7 @@ impl Metadata {
                 SECTION_SAMPLING => metadata.sampling = parse(section)?,
                 SECTION_NOTES => metadata.notes = parse(section)?,
                 SECTION_COST => metadata.cost = Some(parse(section)?),
+                SECTION_LABELS => metadata.labels = parse(section)?,
                 _ => {}
             }
         }

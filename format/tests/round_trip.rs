@@ -175,6 +175,7 @@ fn cold_records_survive() {
     let metadata = Metadata {
         notes: vec![("xen".into(), "4.17".into())],
         cost: Some(Cost::Work),
+        labels: vec![("service".into(), "web".into())],
         ..Metadata::default()
     };
     let tasks = [

@@ -6,6 +6,7 @@ mod timeline;
 pub mod firefox;
 pub mod folded;
 pub mod json;
+mod parquet;
 pub mod perf_script;
 pub mod perfetto;
 pub mod pprof;
@@ -23,6 +24,7 @@ use crate::recording::{Recording, Unit};
 use call_times::TaskCalls;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::path::Path;
 use uprof::{State, Task};
 
 /// One format.
@@ -38,7 +40,33 @@ pub struct Format {
     /// Whether it can show wall time of vCPUs, which has stacks but no moments.
     pub has_sums: bool,
     /// Writes the export, and returns the profile that it was written from.
-    pub write: fn(&Request<'_>, &mut dyn Write) -> io::Result<Profile>,
+    pub write: Writes,
+}
+
+impl Format {
+    /// Whether it is one file, which may be standard output.
+    pub fn is_file(&self) -> bool {
+        matches!(self.write, Writes::File(_))
+    }
+}
+
+/// What a format writes.
+#[derive(Clone, Copy)]
+pub enum Writes {
+    /// One file of all recordings.
+    File(fn(&Request<'_>, &mut dyn Write) -> io::Result<Profile>),
+    /// Files in a folder, of one recording at a time.
+    Folder(fn(&Request<'_>, &mut dyn Folder) -> io::Result<Profile>),
+}
+
+/// A folder of an export.
+pub trait Folder {
+    /// Creates a file at a path in the folder. It appears when all files of the recording are complete, those that were
+    /// created first before the others.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    fn create(&mut self, path: &Path) -> io::Result<Box<dyn Write + Send>>;
 }
 
 /// All formats.
@@ -49,7 +77,7 @@ pub const FORMATS: &[Format] = &[
         is_binary: true,
         needs_clock: false,
         has_sums: false,
-        write: pprof::write,
+        write: Writes::File(pprof::write),
     },
     Format {
         name: "firefox",
@@ -57,7 +85,7 @@ pub const FORMATS: &[Format] = &[
         is_binary: false,
         needs_clock: false,
         has_sums: false,
-        write: firefox::write,
+        write: Writes::File(firefox::write),
     },
     Format {
         name: "perfetto",
@@ -65,7 +93,7 @@ pub const FORMATS: &[Format] = &[
         is_binary: true,
         needs_clock: true,
         has_sums: false,
-        write: perfetto::write,
+        write: Writes::File(perfetto::write),
     },
     Format {
         name: "speedscope",
@@ -73,7 +101,7 @@ pub const FORMATS: &[Format] = &[
         is_binary: false,
         needs_clock: false,
         has_sums: false,
-        write: speedscope::write,
+        write: Writes::File(speedscope::write),
     },
     Format {
         name: "folded",
@@ -81,7 +109,7 @@ pub const FORMATS: &[Format] = &[
         is_binary: false,
         needs_clock: false,
         has_sums: true,
-        write: folded::write_request,
+        write: Writes::File(folded::write_request),
     },
     Format {
         name: "perf-script",
@@ -89,7 +117,7 @@ pub const FORMATS: &[Format] = &[
         is_binary: false,
         needs_clock: false,
         has_sums: false,
-        write: perf_script::write,
+        write: Writes::File(perf_script::write),
     },
     Format {
         name: "uniprof-text",
@@ -97,7 +125,7 @@ pub const FORMATS: &[Format] = &[
         is_binary: false,
         needs_clock: false,
         has_sums: false,
-        write: uniprof_text::write,
+        write: Writes::File(uniprof_text::write),
     },
     Format {
         name: "json",
@@ -105,7 +133,7 @@ pub const FORMATS: &[Format] = &[
         is_binary: false,
         needs_clock: false,
         has_sums: true,
-        write: json::write,
+        write: Writes::File(json::write),
     },
     Format {
         name: "csv",
@@ -113,7 +141,15 @@ pub const FORMATS: &[Format] = &[
         is_binary: false,
         needs_clock: false,
         has_sums: true,
-        write: csv::write,
+        write: Writes::File(csv::write),
+    },
+    Format {
+        name: "parquet",
+        about: "tables of many recordings, in a folder, for DuckDB, ClickHouse and DataFusion",
+        is_binary: true,
+        needs_clock: false,
+        has_sums: false,
+        write: Writes::Folder(parquet::write),
     },
 ];
 

@@ -8,6 +8,7 @@ mod folded;
 mod names;
 mod calls;
 mod perf_script;
+mod pprof;
 mod uniprof_text;
 mod xenctx;
 
@@ -15,9 +16,10 @@ use crate::recording::UNTIMED;
 use crate::work;
 use calls::{CallImporter, Probe, ReadCalls};
 use names::Names;
+pub use pprof::PprofError;
 use std::io::{self, BufRead, Read, Write};
 use uprof::cold::{ClockPair, End, EndReason, Metadata, TargetKind, TaskChange, TaskEvent};
-use uprof::{Frame, Sample, Stop, Task, Writer};
+use uprof::{Frame, Sample, State, Stop, Task, Wait, Writer};
 
 /// One format.
 pub struct Import {
@@ -43,11 +45,35 @@ pub enum TraceClock {
 #[derive(Clone, Copy)]
 enum Reads {
     /// Stacks, which become samples.
-    Stacks(fn(&mut dyn BufRead, &mut Importer<'_>) -> Result<(), ImportError>),
+    Stacks(ReadStacks),
     /// Calls, which become spans. The reader returns the number of lines that it read.
     Calls(ReadCalls),
     /// Calls in a binary file. The reader returns the number of records that it read.
     Records(ReadCalls),
+    /// Stacks in a binary file. Whether an input that begins with these bytes may be one, and its reader.
+    Profile(fn(&[u8]) -> bool, ReadStacks),
+}
+
+type ReadStacks = fn(&mut dyn BufRead, &mut Importer<'_>) -> Result<(), ImportError>;
+
+impl Import {
+    /// Whether a sample of it has values of several types, one of which is chosen.
+    pub fn has_sample_types(&self) -> bool {
+        matches!(self.read, Reads::Profile(..))
+    }
+}
+
+/// What is known of an input beside its bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Input<'a> {
+    /// Its name, for the recording.
+    pub name: &'a str,
+    /// The clock of a trace's times.
+    pub clock: Option<TraceClock>,
+    /// Which values of its samples are imported, where they have several; `None` for the usual ones.
+    pub sample_type: Option<&'a str>,
+    /// Labels for the recording: key and value.
+    pub labels: &'a [(String, String)],
 }
 
 /// All formats.
@@ -75,6 +101,12 @@ pub const IMPORTS: &[Import] = &[
         about: "a line a stack, as for flamegraph.pl",
         clock: None,
         read: Reads::Stacks(folded::read),
+    },
+    Import {
+        name: "pprof",
+        about: "protobuf of Go, gVisor, Parca and Pyroscope, gzipped or not",
+        clock: None,
+        read: Reads::Profile(pprof::fits, pprof::read),
     },
     Import {
         name: "nanos-ftrace",
@@ -126,6 +158,9 @@ pub enum ImportError {
     /// Reading or writing failed.
     #[error("{0}")]
     Io(#[from] io::Error),
+    /// It is no pprof file that can be imported.
+    #[error(transparent)]
+    Pprof(#[from] PprofError),
     /// No line of the input is a stack.
     #[error("no stack was found in {lines} lines: is the input really {format}?")]
     NoStack {
@@ -215,30 +250,37 @@ pub fn import(
     input: &mut dyn BufRead,
     out: &mut dyn Write,
 ) -> Result<ImportSummary, ImportError> {
-    import_with_clock(format, format.clock, input_name, uuid, input, out)
+    let known = Input {
+        name: input_name,
+        clock: format.clock,
+        ..Input::default()
+    };
+    import_as(format, &known, uuid, input, out)
 }
 
-/// Does the same as [`import`]; `clock` is the clock of the trace's times.
+/// Does the same as [`import`], for an input of which more is known.
 ///
 /// # Errors
 /// As for [`import`].
-pub fn import_with_clock(
+pub fn import_as(
     format: &Import,
-    clock: Option<TraceClock>,
-    input_name: &str,
+    known: &Input<'_>,
     uuid: [u8; 16],
     input: &mut dyn BufRead,
     out: &mut dyn Write,
 ) -> Result<ImportSummary, ImportError> {
-    let metadata = metadata(format.name, input_name);
+    let mut metadata = metadata(format.name, known.name);
+    metadata.labels = known.labels.to_vec();
     match format.read {
-        Reads::Stacks(read) => {
+        Reads::Stacks(read) | Reads::Profile(_, read) => {
             let mut importer = Importer::new(out, metadata, uuid);
+            importer.sample_type = known.sample_type.map(str::to_owned);
+            importer.imported.is_binary = format.has_sample_types();
             read(input, &mut importer)?;
             importer.finish(format)
         }
         Reads::Calls(read) | Reads::Records(read) => {
-            let importer = CallImporter::new(out, metadata, uuid, clock);
+            let importer = CallImporter::new(out, metadata, uuid, known.clock);
             let mut imported = import_calls(format, read, input, importer)?;
             imported.is_binary = matches!(format.read, Reads::Records(_));
             Ok(imported)
@@ -303,6 +345,8 @@ pub fn recognize(head: &[u8]) -> Result<&'static Import, UnknownFormat> {
                     said.push(format!("{}: {}", format.name, probe.reason()));
                 }
             }
+            Reads::Profile(fits, _) if fits(head) => best = best.or(Some((0, format))),
+            Reads::Profile(..) => said.push(format!("{}: its first bytes are others", format.name)),
             Reads::Stacks(read) => {
                 let whole = head.split_inclusive(|byte| *byte == b'\n');
                 let whole: Vec<u8> = whole
@@ -310,11 +354,7 @@ pub fn recognize(head: &[u8]) -> Result<&'static Import, UnknownFormat> {
                     .flatten()
                     .copied()
                     .collect();
-                let mut sink = io::sink();
-                let mut importer = Importer::new(&mut sink, Metadata::default(), [0; 16]);
-                importer.is_trial = true;
-                let found = read(&mut &whole[..], &mut importer);
-                match found.and_then(|()| importer.finish(format)) {
+                match trial(format, read, &whole) {
                     Ok(found) if found.skipped == 0 => best = best.or(Some((0, format))),
                     Ok(found) => said.push(format!(
                         "{}: {} lines are no stack",
@@ -326,6 +366,26 @@ pub fn recognize(head: &[u8]) -> Result<&'static Import, UnknownFormat> {
         }
     }
     best.map(|(_, format)| format).ok_or(UnknownFormat(said))
+}
+
+/// Reads stacks without writing them: each counts as one sample, however many it stands for.
+fn trial(format: &Import, read: ReadStacks, bytes: &[u8]) -> Result<ImportSummary, ImportError> {
+    let mut sink = io::sink();
+    let mut importer = Importer::new(&mut sink, Metadata::default(), [0; 16]);
+    importer.is_trial = true;
+    read(&mut &bytes[..], &mut importer)?;
+    importer.finish(format)
+}
+
+/// Reads a profile in a binary file as [`import`] does, but each of its stacks counts once. `None` for other formats.
+///
+/// # Errors
+/// As for [`import`].
+pub fn examine(format: &Import, bytes: &[u8]) -> Option<Result<ImportSummary, ImportError>> {
+    match format.read {
+        Reads::Profile(_, read) => Some(trial(format, read, bytes)),
+        _ => None,
+    }
 }
 
 /// How the other trace formats judge an input that begins with these bytes.
@@ -363,6 +423,8 @@ pub(crate) struct Importer<'a> {
     untimed: u64,
     imported: ImportSummary,
     chain: Vec<Frame>,
+    /// Which values of the input's samples are imported; `None` for the usual ones.
+    sample_type: Option<String>,
     /// Whether this is only a trial to recognize the format. A stack then counts as one sample, whatever
     /// count it has.
     is_trial: bool,
@@ -371,8 +433,10 @@ pub(crate) struct Importer<'a> {
 /// One frame of the input.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum InputFrame<'a> {
-    /// An address in the guest.
+    /// An address in the guest: of the next instruction, or if it is not the innermost frame, a return address.
     Address(u64),
+    /// An address within the instruction that was executed, also of a call.
+    Exact(u64),
     /// Image (may be empty), function, and the offset in the function (bytes).
     Named(&'a str, &'a str, u64),
 }
@@ -400,6 +464,7 @@ impl<'a> Importer<'a> {
             untimed: 0,
             imported: ImportSummary::default(),
             chain: Vec::new(),
+            sample_type: None,
             is_trial: false,
         }
     }
@@ -418,6 +483,32 @@ impl<'a> Importer<'a> {
             return Err(ImportError::TooMany { line, count });
         }
         self.imported.samples = all;
+        self.write(frames, origin, count, None)
+    }
+
+    /// Adds `count` waits of one stack that took `time_ns` together, as equally long ones.
+    fn waits(
+        &mut self,
+        frames: &[InputFrame<'_>],
+        origin: Origin,
+        (time_ns, count): (u64, u64),
+    ) -> Result<(), ImportError> {
+        let count = if self.is_trial { 1 } else { count };
+        self.imported.samples = self.imported.samples.saturating_add(count);
+        let (mean_ns, longer) = (time_ns / count.max(1), time_ns % count.max(1));
+        for (count, time_ns) in [(longer, mean_ns + 1), (count - longer, mean_ns)] {
+            self.write(frames, origin, count, Some(Wait { time_ns, count: 1 }))?;
+        }
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        frames: &[InputFrame<'_>],
+        origin: Origin,
+        count: u64,
+        wait: Option<Wait>,
+    ) -> Result<(), ImportError> {
         let mut chain = std::mem::take(&mut self.chain);
         chain.clear();
         for frame in frames {
@@ -426,6 +517,7 @@ impl<'a> Importer<'a> {
                 InputFrame::Named(module, name, offset) => {
                     Frame::exact(self.names.address(module, name, offset))
                 }
+                InputFrame::Exact(address) => Frame::exact(address),
                 InputFrame::Address(address) if chain.is_empty() => Frame::exact(address),
                 InputFrame::Address(address) => Frame::return_address(address),
             });
@@ -445,7 +537,13 @@ impl<'a> Importer<'a> {
                 vcpu: origin.vcpu,
             };
             let sample = Sample {
+                state: if wait.is_some() {
+                    State::Blocked
+                } else {
+                    State::Running
+                },
                 stop: origin.stop,
+                wait,
                 ..Sample::bare(time_ns, task, &chain)
             };
             self.writer()?.sample(&sample)?;

@@ -415,7 +415,7 @@ impl Recording {
     }
 
     /// UUID of the recording; `None` if the preamble is damaged.
-    pub(crate) fn uuid(&self) -> Option<[u8; 16]> {
+    pub fn uuid(&self) -> Option<[u8; 16]> {
         self.uuid
     }
 

@@ -143,7 +143,9 @@ fn nonsense_is_refused_and_bounded() {
             assert!(
                 matches!(
                     failed,
-                    ImportError::NoStack { .. } | ImportError::NoCall { .. }
+                    ImportError::NoStack { .. }
+                        | ImportError::NoCall { .. }
+                        | ImportError::Pprof(_)
                 ),
                 "{}: {text:?}",
                 format.name

@@ -6,7 +6,7 @@ mod made;
 use exported::exported;
 use made::{Made, open};
 use uniprof_report::diff::{DiffOptions, diff, table};
-use uniprof_report::export::{FORMATS, Request, folded};
+use uniprof_report::export::{FORMATS, folded};
 use uniprof_report::images::Library;
 use uniprof_report::profile::{Each, Options, Profile, Sampled, gather};
 use uniprof_report::recording::{Recording, Unit};
@@ -313,16 +313,7 @@ fn survive(count: u64, waits: &[u64]) {
     // The largest output is twice a heat map with all its cells.
     assert!(out.len() < 16 << 20, "{} bytes", out.len());
     for format in FORMATS {
-        let request = Request {
-            recordings: &[&recording],
-            library: &library(),
-            options: &Options::default(),
-            progress: &|_, _| {},
-            marks: false,
-            fold: false,
-            identify: false,
-        };
-        let _ = (format.write)(&request, &mut Vec::new());
+        let _ = exported(format.name, &[&recording], &library(), &Options::default());
     }
     diff(
         &[&recording],

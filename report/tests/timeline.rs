@@ -9,7 +9,7 @@ use made::{Made, open, recording};
 use serde_json::Value;
 use uniprof_report::export::{Timeline, TimelineError};
 use uniprof_report::images::Library;
-use uniprof_report::import::{IMPORTS, TraceClock, import_with_clock};
+use uniprof_report::import::{IMPORTS, Input, TraceClock, import_as};
 use uniprof_report::profile::Options;
 use uniprof_report::recording::Recording;
 use uprof::State;
@@ -35,10 +35,13 @@ fn samples() -> Recording {
 
 fn imported(format: &str, clock: Option<TraceClock>, text: &str) -> Recording {
     let format = IMPORTS.iter().find(|one| one.name == format).unwrap();
-    let clock = clock.or(format.clock);
+    let known = Input {
+        name: "trace.txt",
+        clock: clock.or(format.clock),
+        ..Input::default()
+    };
     let mut out = Vec::new();
-    let input = &mut text.as_bytes();
-    import_with_clock(format, clock, "trace.txt", [3; 16], input, &mut out).unwrap();
+    import_as(format, &known, [3; 16], &mut text.as_bytes(), &mut out).unwrap();
     Recording::from_bytes("trace.uprof", out).unwrap()
 }
 

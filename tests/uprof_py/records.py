@@ -43,8 +43,12 @@ def cost_lines(record):
     return [f"cost of={record.variant(['freeze', 'work'])}"]
 
 
+def label_lines(record):
+    return record.vec(lambda label: f"label key={quote(label.string())} value={quote(label.string())}")
+
+
 METADATA_SECTIONS = {1: recorder_lines, 2: host_lines, 3: target_lines, 4: sampling_lines,
-                     5: note_lines, 6: cost_lines}
+                     5: note_lines, 6: cost_lines, 7: label_lines}
 
 
 def metadata_lines(payload):

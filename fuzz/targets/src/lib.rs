@@ -105,6 +105,12 @@ pub const TARGETS: &[Target] = &[
         seeds: seeds::imports,
     },
     Target {
+        name: "pprof",
+        what: "a pprof file: its tables, values and stacks",
+        run: recordings::pprof,
+        seeds: seeds::pprof,
+    },
+    Target {
         name: "trace_nanos",
         what: "what Nanos's function_graph tracer prints",
         run: traces::nanos,

@@ -3,10 +3,11 @@
 use crate::markup;
 use crate::repair::{recording_of, repair};
 use crate::take::{Take, put_varint};
-use std::io::Read;
-use uniprof_report::export::{FORMATS, Request};
+use std::io::{self, Read, Write};
+use std::path::Path;
+use uniprof_report::export::{FORMATS, Folder, Request, Writes};
 use uniprof_report::images::Library;
-use uniprof_report::import::{IMPORTS, import};
+use uniprof_report::import::{IMPORTS, examine, import};
 use uniprof_report::profile::{By, Each, Options, gather};
 use uniprof_report::recording::{Recording, Window};
 use uniprof_report::source_files::SourceFiles;
@@ -138,7 +139,7 @@ struct Pieces<'a> {
 }
 
 impl Read for Pieces<'_> {
-    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let length = self.piece.min(out.len()).min(self.bytes.len());
         let (head, tail) = self.bytes.split_at(length);
         out[..length].copy_from_slice(head);
@@ -186,6 +187,16 @@ pub fn imports(bytes: &[u8]) {
                 });
                 assert_eq!(blocks.sum::<u64>(), imported.samples);
             }
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
+}
+
+/// A pprof file, of which each stack counts once: ten million samples are allowed, and take their time.
+pub fn pprof(bytes: &[u8]) {
+    for found in IMPORTS.iter().filter_map(|format| examine(format, bytes)) {
+        match found {
+            Ok(found) => assert!(found.samples > 0 && found.samples <= 2 * found.lines),
             Err(error) => assert!(!error.to_string().is_empty()),
         }
     }
@@ -336,6 +347,15 @@ pub fn report_of(bytes: &[u8], options: Options) {
     export_all(&recording, &library, &options);
 }
 
+/// A folder whose files go nowhere.
+struct NoFolder;
+
+impl Folder for NoFolder {
+    fn create(&mut self, _: &Path) -> io::Result<Box<dyn Write + Send>> {
+        Ok(Box::new(io::sink()))
+    }
+}
+
 fn export_all(recording: &Recording, library: &Library, options: &Options) {
     for format in FORMATS {
         let request = Request {
@@ -348,7 +368,11 @@ fn export_all(recording: &Recording, library: &Library, options: &Options) {
             fold: false,
         };
         let mut out = Vec::new();
-        if let Err(refusal) = (format.write)(&request, &mut out) {
+        let written = match format.write {
+            Writes::File(write) => write(&request, &mut out),
+            Writes::Folder(write) => write(&request, &mut NoFolder),
+        };
+        if let Err(refusal) = written {
             // Of time off the processor alone: memory takes all else.
             assert!(
                 refusal.to_string().contains("no place for times"),

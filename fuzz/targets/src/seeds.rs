@@ -215,6 +215,55 @@ pub fn imports() -> Vec<Vec<u8>> {
     ])
 }
 
+/// Two samples of a stack of two functions, and of delays.
+pub fn pprof() -> Vec<Vec<u8>> {
+    let field = |tag: u8, bytes: &[u8]| [&[tag, bytes.len() as u8], bytes].concat();
+    let texts = [
+        "",
+        "samples",
+        "count",
+        "cpu",
+        "nanoseconds",
+        "main",
+        "leaf",
+        "/bin/m",
+        "delay",
+    ];
+    let strings: Vec<u8> = texts
+        .iter()
+        .flat_map(|text| field(0x32, text.as_bytes()))
+        .collect();
+    let rest = [
+        field(0x12, &[0x0a, 2, 1, 2, 0x12, 2, 3, 30]),
+        field(
+            0x12,
+            &[0x08, 2, 0x10, 4, 0x10, 40, 0x1a, 4, 0x08, 5, 0x10, 6],
+        ),
+        field(0x1a, &[0x08, 1, 0x10, 0, 0x18, 0x7f, 0x28, 7]),
+        field(
+            0x22,
+            &[0x08, 1, 0x10, 1, 0x18, 9, 0x22, 4, 0x08, 1, 0x10, 7],
+        ),
+        field(0x22, &[0x08, 2, 0x10, 1, 0x18, 8]),
+        field(0x2a, &[0x08, 1, 0x10, 6, 0x18, 6]),
+        field(0x5a, &[0x08, 3, 0x10, 4]),
+        vec![0x60, 10],
+        strings,
+    ]
+    .concat();
+    let types = |kind: u8| {
+        [
+            field(0x0a, &[0x08, 1, 0x10, 2]),
+            field(0x0a, &[0x08, kind, 0x10, 4]),
+        ]
+        .concat()
+    };
+    vec![
+        [types(3), rest.clone()].concat(),
+        [types(8)[6..].to_vec(), types(8), rest].concat(),
+    ]
+}
+
 /// A few lines of Nanos's function_graph tracer.
 pub fn trace_nanos() -> Vec<Vec<u8>> {
     texts(&[

@@ -86,6 +86,7 @@ pub fn open_monitor(pid: i32, plan: &Plan) -> Result<MonitorSource, SourceError>
     let plan = Plan {
         rate_hz: plan.rate_hz,
         command_line: plan.command_line.clone(),
+        labels: plan.labels.clone(),
         host: true,
         ..Plan::for_processes()
     };

@@ -34,6 +34,7 @@ pub fn metadata(facts: &Facts, plan: &Plan) -> Metadata {
         } else {
             Cost::Work
         }),
+        labels: plan.labels.clone(),
     }
 }
 

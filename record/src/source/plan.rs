@@ -43,6 +43,8 @@ pub struct Plan {
     pub most_stops_hz: u32,
     /// The program's arguments, for the recording.
     pub command_line: Vec<String>,
+    /// Labels of the recording: key and value.
+    pub labels: Vec<(String, String)>,
 }
 
 /// A higher rate at the start of a boot, where most of what happens takes no longer than milliseconds.
@@ -99,6 +101,7 @@ impl Default for Plan {
             calls: Vec::new(),
             most_stops_hz: USUAL_STOPS_HZ,
             command_line: Vec::new(),
+            labels: Vec::new(),
         }
     }
 }

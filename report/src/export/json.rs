@@ -111,6 +111,7 @@ pub(crate) fn about(recording: &Recording, identify: bool) -> Value {
         "name": name,
         "uuid": uuid,
         "target": target,
+        "labels": metadata.labels.iter().cloned().collect::<BTreeMap<_, _>>(),
         "target_kind": metadata.target.kind.name(),
         "host": identify.then_some(&metadata.host.name),
         "architecture": metadata.target.arch.name(),

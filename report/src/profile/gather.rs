@@ -32,7 +32,6 @@ use block::{BlockStacks, LocalRow};
 use naming::Naming;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
-use uprof::cold::TargetKind;
 use uprof::{Span, State, Stop, Task, WordMap};
 
 /// The granularity of a view's frames.
@@ -305,7 +304,7 @@ fn gather_unit<'l>(
         profile.account.add_recording(recording);
     }
     profile.slowest = slowest.into_found();
-    let is_guest = |one: &&Recording| one.metadata().target.kind != TargetKind::Process;
+    let is_guest = |one: &&Recording| one.metadata().target.kind.is_guest();
     let counts = Counts {
         explains_unnamed,
         ..Counts::of(&profile, recordings.iter().all(is_guest), stack_bytes)

@@ -345,6 +345,7 @@ fn write_metadata(metadata: &Metadata, out: &mut dyn Write) -> io::Result<()> {
         sampling,
         notes,
         cost,
+        labels,
     } = metadata;
     let words: Vec<String> = recorder
         .command_line
@@ -383,10 +384,13 @@ fn write_metadata(metadata: &Metadata, out: &mut dyn Write) -> io::Result<()> {
     notes.try_for_each(|(name, value)| {
         writeln!(out, "note name={} value={}", quoted(name), quoted(value))
     })?;
-    match cost {
-        Some(cost) => writeln!(out, "cost of={}", cost.name()),
-        None => Ok(()),
+    if let Some(cost) = cost {
+        writeln!(out, "cost of={}", cost.name())?;
     }
+    let mut labels = labels.iter();
+    labels.try_for_each(|(key, value)| {
+        writeln!(out, "label key={} value={}", quoted(key), quoted(value))
+    })
 }
 
 fn module_change(what: &ModuleChange) -> String {

@@ -88,6 +88,7 @@ fn what(recording: &Recording, page: &mut Page) {
         host,
         target,
         notes,
+        labels,
         ..
     } = recording.metadata();
     let path = if page.identify {
@@ -111,6 +112,10 @@ fn what(recording: &Recording, page: &mut Page) {
         _ => name.push(')'),
     }
     page.line("target", name.trim_start());
+    for (number, (key, value)) in labels.iter().enumerate() {
+        let name = if number == 0 { "labels" } else { "" };
+        page.line(name, format!("{key}={value}"));
+    }
     page.line("architecture", target.arch.name());
     // For a process, this is the number of threads at the start. All threads are listed below.
     if target.vcpus > 0 && target.kind != TargetKind::Process {

@@ -1,7 +1,9 @@
 //! Exports for tests.
 
-use std::io;
-use uniprof_report::export::{FORMATS, Request};
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use uniprof_report::export::{FORMATS, Folder, Request, Writes};
 use uniprof_report::images::Library;
 use uniprof_report::profile::Options;
 use uniprof_report::recording::Recording;
@@ -24,5 +26,50 @@ pub fn exported(
         identify: false,
     };
     let mut out = Vec::new();
-    (format.write)(&request, &mut out).map(|_| out)
+    match format.write {
+        Writes::File(write) => write(&request, &mut out).map(|_| out),
+        // All files, one after another.
+        Writes::Folder(write) => {
+            let mut files = Files::default();
+            for recording in recordings {
+                let recordings = &[*recording][..];
+                write(
+                    &Request {
+                        recordings,
+                        ..request
+                    },
+                    &mut files,
+                )?;
+            }
+            Ok(files.take())
+        }
+    }
+}
+
+/// The files of a folder, in memory.
+#[derive(Clone, Default)]
+struct Files(Arc<Mutex<Vec<u8>>>);
+
+impl Files {
+    fn take(&self) -> Vec<u8> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
+impl Folder for Files {
+    fn create(&mut self, path: &Path) -> io::Result<Box<dyn Write + Send>> {
+        let name = path.to_str().unwrap();
+        self.write_all(name.as_bytes())?;
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Write for Files {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

@@ -61,7 +61,8 @@ pub fn reports(recording: &str, function: &str) -> Vec<Words> {
 /// Each export of `recording`, to standard output.
 #[must_use]
 pub fn exports(recording: &str) -> Vec<Words> {
-    let formats = FORMATS.iter().map(|format| format.name);
+    let formats = FORMATS.iter().filter(|format| format.is_file());
+    let formats = formats.map(|format| format.name);
     let plain = formats.map(|format| words(&["export", "-f", format, recording]));
     let by_thread = words(&["export", "-f", "folded", "--by-thread", recording]);
     plain.chain([by_thread]).collect()

@@ -14,7 +14,7 @@ use uprof::cold::{
 use uprof::image::{ImageIdentity, Symbol};
 use uprof::{Details, Frame, Row, Sample, Span, SpanKind, SpanRow, State, Stop};
 
-/// The metadata without its notes.
+/// The metadata without its notes and labels, in which a person may have written anything.
 pub(super) fn metadata(texts: &mut Texts, old: &Metadata) -> Metadata {
     let Metadata {
         recorder,
@@ -23,6 +23,7 @@ pub(super) fn metadata(texts: &mut Texts, old: &Metadata) -> Metadata {
         sampling,
         notes: _,
         cost,
+        labels: _,
     } = old;
     Metadata {
         recorder: self::recorder(texts, recorder),
@@ -31,6 +32,7 @@ pub(super) fn metadata(texts: &mut Texts, old: &Metadata) -> Metadata {
         sampling: self::sampling(texts, sampling),
         notes: Vec::new(),
         cost: *cost,
+        labels: Vec::new(),
     }
 }
 

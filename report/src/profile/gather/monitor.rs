@@ -67,7 +67,7 @@ impl MonitorStacks {
             }
         };
         let how = (&options, Unit::Samples);
-        let gathered = gather_unit(&monitors, library, how, progress, Some(&mut take));
+        let gathered = gather_unit(&monitors, (library, None), how, progress, Some(&mut take));
         (stacks.tree, stacks.labels) = (gathered.tree, gathered.labels);
         stacks
     }

@@ -1,0 +1,85 @@
+//! Labels of recordings: `service=web`. In: a word of the command line. Out: a key and a value, never an empty one.
+
+use anyhow::bail;
+
+/// A key and its value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Label {
+    key: String,
+    value: String,
+}
+
+/// Longest key (bytes).
+const KEY_BYTES_MAX: usize = 64;
+/// Longest value (bytes).
+const VALUE_BYTES_MAX: usize = 256;
+
+impl Label {
+    /// Parses `KEY=VALUE`.
+    ///
+    /// # Errors
+    /// The key or the value is missing, is too long, or has other characters.
+    pub fn parse(text: &str) -> anyhow::Result<Label> {
+        let Some((key, value)) = text.split_once('=') else {
+            bail!("a label is KEY=VALUE, such as service=web");
+        };
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/".contains(&byte);
+        if key.is_empty() || key.len() > KEY_BYTES_MAX || !key.bytes().all(is_plain) {
+            bail!("a key has 1 to {KEY_BYTES_MAX} letters, digits, or . _ - /");
+        }
+        if value.is_empty() || value.len() > VALUE_BYTES_MAX || value.contains(char::is_control) {
+            bail!("a value has 1 to {VALUE_BYTES_MAX} bytes and no control characters");
+        }
+        Ok(Label {
+            key: key.to_owned(),
+            value: value.to_owned(),
+        })
+    }
+
+    /// The labels as they are recorded. Of two with the same key, the later one counts.
+    pub fn pairs(labels: &[Label]) -> Vec<(String, String)> {
+        let mut pairs: Vec<(String, String)> = Vec::new();
+        for Label { key, value } in labels {
+            match pairs.iter_mut().find(|(known, _)| known == key) {
+                Some(pair) => pair.1.clone_from(value),
+                None => pairs.push((key.clone(), value.clone())),
+            }
+        }
+        pairs
+    }
+
+    /// Whether this is one of a recording's labels.
+    #[cfg(feature = "report")]
+    pub fn is_in(&self, labels: &[(String, String)]) -> bool {
+        labels
+            .iter()
+            .any(|(key, value)| *key == self.key && *value == self.value)
+    }
+}
+
+impl std::fmt::Display for Label {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{}={}", self.key, self.value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_have_a_key_and_a_value_and_the_later_one_counts() {
+        let parsed =
+            ["service=web", "version=1=2", "service=db"].map(|text| Label::parse(text).unwrap());
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        assert_eq!(
+            Label::pairs(&parsed),
+            [pair("service", "db"), pair("version", "1=2")]
+        );
+        for wrong in ["service", "=web", "service=", "a b=c", "a=b\nc"] {
+            assert!(Label::parse(wrong).is_err(), "{wrong}");
+        }
+        let long = format!("{}=x", "k".repeat(KEY_BYTES_MAX + 1));
+        assert!(Label::parse(&long).is_err());
+    }
+}
