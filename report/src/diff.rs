@@ -17,11 +17,15 @@ mod spread;
 mod load;
 mod runs;
 mod estimate;
+mod asked;
 mod questions;
 mod plan;
 mod verdict;
 mod notes;
 pub mod listing;
+pub mod sentence;
+mod sequence;
+mod times;
 mod shares;
 pub mod table;
 pub mod flame;
@@ -32,12 +36,15 @@ pub mod workflow;
 pub mod calls;
 mod rule;
 
+pub use asked::Asked;
 pub use calls::{CallDiff, Comparable, comparable, diff_calls};
 pub use estimate::Estimate;
 pub use matching::{Kind, Match};
 pub use plan::Plan;
 pub use rule::{Rule, RuleError, RuleSubject, RuleVerdict};
+pub use sequence::{RUNS_MIN, Sequence};
 pub use series::{BLOCKS, Cell, Counts, Item, Quantity, Series, Side};
+pub use times::{RunTime, TimeRatio};
 pub use verdict::{Change, Verdicts, judge};
 
 use crate::images::library::Library;
@@ -61,6 +68,8 @@ pub struct DiffOptions {
     pub least_change: f64,
     /// The smallest share, 0 to 1, of both sides together at which a function is tested.
     pub least_share: f64,
+    /// The functions to ask about.
+    pub asked: Asked,
     /// Whether to show the hosts and folders of recordings.
     pub identify: bool,
 }
@@ -76,6 +85,7 @@ impl Default for DiffOptions {
             false_discoveries: 0.05,
             least_change: 0.0005,
             least_share: 0.001,
+            asked: Asked::default(),
             identify: false,
         }
     }
