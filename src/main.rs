@@ -55,7 +55,11 @@ mod export;
 #[cfg(feature = "report")]
 mod import;
 #[cfg(feature = "report")]
+mod verdicts;
+#[cfg(feature = "report")]
 mod diff;
+#[cfg(feature = "report")]
+mod compare;
 #[cfg(feature = "report")]
 mod recover;
 #[cfg(feature = "report")]
@@ -99,6 +103,8 @@ enum Command {
     #[cfg(feature = "report")]
     Diff(diff::Args),
     #[cfg(feature = "report")]
+    Compare(compare::Args),
+    #[cfg(feature = "report")]
     Export(export::Args),
     #[cfg(feature = "report")]
     Import(import::Args),
@@ -133,6 +139,7 @@ impl Command {
             Command::Record(_) | Command::Demo(_) | Command::Doctor(_) | Command::Workload(_) => {
                 false
             }
+            Command::Compare(args) => args.reads(),
             _ => true,
         }
     }
@@ -161,6 +168,8 @@ fn main() -> ExitCode {
         Command::Report(args) => report::run(args),
         #[cfg(feature = "report")]
         Command::Diff(args) => diff::run(args),
+        #[cfg(feature = "report")]
+        Command::Compare(args) => compare::run(args),
         #[cfg(feature = "report")]
         Command::Export(args) => export::run(args),
         #[cfg(feature = "report")]
@@ -200,7 +209,9 @@ fn main() -> ExitCode {
 /// Starts a recording of samples, of calls, or of several domains.
 #[cfg(feature = "record")]
 fn start(args: record::Args) -> anyhow::Result<outcome::Outcome> {
-    if !args.calls.is_empty() {
+    if let Some(runs) = args.runs {
+        record::runs::run(&args, runs)
+    } else if !args.calls.is_empty() {
         record::call_recording::run(&args)
     } else if args.are_several() {
         record::domains::run(&args)
@@ -220,9 +231,10 @@ fn refuse(error: &clap::Error) -> ! {
 
 /// Subcommands of each half of the program.
 const RECORD: [&str; 3] = ["record", "demo", "doctor"];
-const REPORT: [&str; 11] = [
+const REPORT: [&str; 12] = [
     "report",
     "diff",
+    "compare",
     "export",
     "import",
     "info",

@@ -16,7 +16,9 @@ fn in_part(subcommand: &str) -> Option<&'static str> {
         "export" | "info" | "dump" | "bundle" => "written, but of a recording that is not whole",
         "import" => "imported, but something in a trace is wrong; nothing else of it is lost",
         "recover" => "recovered, but not everything",
-        "diff" => "compared, but a rule of --fail-if is broken, or a recording is not whole",
+        "diff" | "compare" => {
+            "compared, but a rule of --fail-if is broken, or a recording is not whole"
+        }
         "doctor" => "recording works, but could be better",
         _ => return None,
     })

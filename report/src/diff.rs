@@ -26,6 +26,7 @@ pub mod listing;
 pub mod sentence;
 mod sequence;
 mod times;
+mod settled;
 mod shares;
 pub mod table;
 pub mod flame;
@@ -44,7 +45,8 @@ pub use plan::Plan;
 pub use rule::{Rule, RuleError, RuleSubject, RuleVerdict};
 pub use sequence::{RUNS_MIN, Sequence};
 pub use series::{BLOCKS, Cell, Counts, Item, Quantity, Series, Side};
-pub use times::{RunTime, TimeRatio};
+pub use settled::{AWAITED_SHARE, LookRates, Standing};
+pub use times::{RunTime, TimeRatio, Times};
 pub use verdict::{Change, Verdicts, judge};
 
 use crate::images::library::Library;
@@ -104,6 +106,10 @@ pub struct Comparison<S, V> {
     pub names: [Vec<String>; 2],
     /// Warnings: what makes the comparison weaker than it looks.
     pub warnings: Vec<String>,
+    /// The times of whole runs, if the recordings are runs of a fixed piece of work.
+    pub times: Option<Times>,
+    /// Why no more runs were made, if it was for the comparison to decide.
+    pub ending: Option<String>,
     /// The options that it was made with.
     pub options: DiffOptions,
 }
@@ -133,6 +139,8 @@ impl<S, V> Comparison<S, V> {
             accounts,
             names: sides.map(|side| side.iter().map(describe).collect()),
             warnings,
+            times: None,
+            ending: None,
             options: options.clone(),
         }
     }

@@ -13,6 +13,8 @@ pub trait ListingSource {
 /// The rows of a comparison, and their basis.
 #[derive(Debug)]
 pub struct Listing<'d> {
+    /// Sentences that precede the verdict.
+    pub(super) lead: Vec<String>,
     /// Descriptions of A's and of B's recordings.
     pub(super) names: &'d [Vec<String>; 2],
     pub(super) accounts: &'d [Account; 2],

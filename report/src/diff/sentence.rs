@@ -10,12 +10,18 @@ const NAMED_MAX: usize = 2;
 /// The verdict on a comparison. It names functions by their own time, if that changed, because
 /// the time of their callers changed with it.
 pub fn verdict(listing: &Listing<'_>) -> String {
-    of_rows(&listing.rows, &|name| format!("`{}`", printable(name)))
+    with_lead(listing, &|name| format!("`{}`", printable(name)))
 }
 
 /// The same for Markdown.
 pub(super) fn verdict_in_markdown(listing: &Listing<'_>) -> String {
-    of_rows(&listing.rows, &code)
+    with_lead(listing, &code)
+}
+
+fn with_lead(listing: &Listing<'_>, quoted: &dyn Fn(&str) -> String) -> String {
+    let sentences = listing.lead.iter().cloned();
+    let sentences = sentences.chain([of_rows(&listing.rows, quoted)]);
+    sentences.collect::<Vec<String>>().join(" ")
 }
 
 fn of_rows(rows: &[Row], quoted: &dyn Fn(&str) -> String) -> String {
@@ -46,14 +52,18 @@ fn of_rows(rows: &[Row], quoted: &dyn Fn(&str) -> String) -> String {
 
 /// A change by a part of the value in A, such as 0.58 for 58 % more, with its interval.
 pub(super) fn by(relative: f64, (low, high): (f64, f64)) -> (String, String) {
-    let percent = |part: f64| match part.abs() * 100.0 {
-        large @ 10.0.. => format!("{large:.0}"),
-        small => format!("{small:.1}"),
-    };
     (
         percent(relative) + " %",
         format!("± {}", percent((high - low) / 2.0)),
     )
+}
+
+/// The size of a part of 1 in percent, without its sign.
+pub(super) fn percent(part: f64) -> String {
+    match part.abs() * 100.0 {
+        large @ 10.0.. => format!("{large:.0}"),
+        small => format!("{small:.1}"),
+    }
 }
 
 #[cfg(test)]

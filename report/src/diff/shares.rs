@@ -6,6 +6,7 @@ use super::matching::Kind;
 use super::plan::RECORDINGS_MAX;
 use super::sentence;
 use super::series::Quantity;
+use super::settled::verdict_on_times;
 use super::verdict::{Change, DETECTABLE_AT};
 use crate::recording::unit::Unit;
 
@@ -22,6 +23,7 @@ const COLUMNS: &[Column] = &[
 impl ListingSource for Diff {
     fn listing(&self, paths: bool) -> Listing<'_> {
         Listing {
+            lead: lead(self),
             names: &self.names,
             accounts: &self.accounts,
             warnings: &self.warnings,
@@ -66,6 +68,12 @@ fn row(diff: &Diff, change: &Change) -> Row {
         notes: cells.notes,
         sentence,
     }
+}
+
+/// The verdict on the time of whole runs, and why there are no more of them.
+fn lead(diff: &Diff) -> Vec<String> {
+    let times = diff.times.map(|times| verdict_on_times(diff, &times));
+    times.into_iter().chain(diff.ending.clone()).collect()
 }
 
 /// What a function does in B, for the verdict.

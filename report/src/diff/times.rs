@@ -105,6 +105,36 @@ impl TimeRatio {
     }
 }
 
+/// The times of B's runs as parts of those of A's.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Times {
+    /// Wall time.
+    pub wall: Option<TimeRatio>,
+    /// Processor time.
+    pub processor: Option<TimeRatio>,
+}
+
+impl Times {
+    /// Compares the times of recordings, at this confidence each. `is_paired` if the sides were run in turns.
+    pub fn of(sides: [&[&Recording]; 2], is_paired: bool, confidence: f64) -> Times {
+        let [a, b] = sides.map(|side| {
+            let times = side.iter().map(|one| RunTime::of(one));
+            times.collect::<Option<Vec<RunTime>>>()
+        });
+        let Some((a, b)) = a.zip(b) else {
+            return Times::default();
+        };
+        let ratio = |time: &dyn Fn(&RunTime) -> Option<f64>| {
+            let times = |side: &[RunTime]| side.iter().map(time).collect::<Option<Vec<f64>>>();
+            TimeRatio::new([&times(&a)?, &times(&b)?], is_paired, confidence)
+        };
+        Times {
+            wall: ratio(&|time| Some(time.wall)),
+            processor: ratio(&|time| time.processor),
+        }
+    }
+}
+
 /// The mean and the variance of one value.
 fn moments(values: &[f64]) -> (f64, f64) {
     let count = values.len() as f64;

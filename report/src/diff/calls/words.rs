@@ -25,6 +25,7 @@ const COLUMNS: &[Column] = &[
 impl ListingSource for CallDiff {
     fn listing(&self, _: bool) -> Listing<'_> {
         Listing {
+            lead: Vec::new(),
             names: &self.names,
             accounts: &self.accounts,
             warnings: &self.warnings,
