@@ -27,6 +27,7 @@ use uniprof_report::diff::{
 };
 use uniprof_report::images::Library;
 use uniprof_report::recording::Recording;
+use uniprof_report::text::short;
 
 /// Run two commands in turns until it is certain which is faster, and where
 #[derive(Debug, clap::Args)]
@@ -215,17 +216,30 @@ fn ending(runs: usize, standing: &Standing, size: f64) -> String {
     let (size, awaited) = (size * 100.0, AWAITED_SHARE * 100.0);
     match &standing.open[..] {
         [] if standing.certain == 0 => format!(
-            "After {runs} runs of each, a change of {size}% is excluded, of the time and of functions with {awaited}% \
+            "After {runs} runs of each, a change of {size}% is excluded, of the whole and of functions with {awaited}% \
              or more."
         ),
         [] => format!(
-            "After {runs} runs of each, any other change of {size}% is excluded, as far as they were awaited."
+            "After {runs} runs of each, another change of {size}% is excluded, of functions with {awaited}% or more."
         ),
         open => format!(
             "After {runs} runs of each, a change of {size}% is neither certain nor excluded for {}: more or longer runs \
              (-n) decide it.",
-            open.join(", ")
+            listed(open)
         ),
+    }
+}
+
+/// Most names of a list.
+const LISTED_MAX: usize = 4;
+
+/// `a, b and 3 more`
+fn listed(names: &[String]) -> String {
+    let shown = names.iter().take(LISTED_MAX).map(|name| short(name));
+    let shown = shown.collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(LISTED_MAX) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
     }
 }
 

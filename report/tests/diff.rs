@@ -204,16 +204,18 @@ fn table_and_json_have_the_same_certain_changes_and_say_what_to_do_next() {
         let form = table::TableOptions {
             rows: 0,
             paths,
+            explain: true,
             screen: Screen::default(),
         };
         table::write(&found, form, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         let starred = text.lines().filter(|line| line.starts_with("* "));
         assert_eq!(starred.count(), certain.len());
-        assert!(
-            text.contains(&format!("Certain changes: {}\n", certain.len())),
-            "{text}"
-        );
+        let verdict = told["verdict"].as_str().unwrap();
+        assert!(verdict.starts_with("`hash` takes "), "{verdict}");
+        assert!(text.starts_with(verdict), "{text}");
+        let rest = format!("{} more change", certain.len() - 1);
+        assert_eq!(verdict.contains(&rest), certain.len() > 1, "{verdict}");
         assert!(text.contains("Next: to show"), "{text}");
     }
 }

@@ -60,3 +60,60 @@ impl Asked {
         format!("Asked about {count} {functions}{of} with at least {least}% of the {unit}")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diff::matching::{Kind, Match};
+    use crate::profile::tree::ROOT;
+
+    #[test]
+    fn who_names_functions_asks_about_nothing_else() {
+        let function = |name: &str, own: bool| Match {
+            name: name.to_owned(),
+            module: String::new(),
+            kind: Kind::Same,
+            made: false,
+            own,
+        };
+        let item = |function: u32, counted: Quantity| Item {
+            counted,
+            function,
+            node: ROOT,
+        };
+        let series = Series {
+            functions: vec![function("parse", true), function("memcpy", false)],
+            items: vec![
+                item(0, Quantity::Own),
+                item(0, Quantity::Total),
+                item(1, Quantity::Own),
+            ],
+            ..Series::default()
+        };
+        let weights = |functions: &[&str], own: bool| {
+            let functions = functions.iter().map(|name| (*name).to_owned()).collect();
+            let asked = Asked { functions, own };
+            let weights = series.items.iter().map(|item| asked.weight(&series, item));
+            (weights.collect::<Vec<f64>>(), asked.words(&series, 0.001))
+        };
+        let (all, words) = weights(&[], false);
+        assert_eq!(all, [1.0, ASIDE, ASIDE]);
+        assert_eq!(
+            words,
+            "Asked about 2 functions with at least 0.1% of the samples"
+        );
+        assert_eq!(weights(&[], true).0, [1.0, ASIDE, 0.0]);
+        assert_eq!(weights(&["memcpy"], true).0, [0.0; 3]);
+        let (named, words) = weights(&["memcpy"], false);
+        assert_eq!(named, [0.0, 0.0, 1.0]);
+        assert!(
+            words.starts_with("Asked about 1 function that you named"),
+            "{words}"
+        );
+        let asked = Asked {
+            functions: vec!["parse".to_owned(), "pares".to_owned()],
+            own: false,
+        };
+        assert_eq!(asked.missing(&series), ["pares"]);
+    }
+}

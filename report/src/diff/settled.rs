@@ -39,8 +39,8 @@ impl LookRates {
 pub struct Standing {
     /// The number of certain changes.
     pub certain: usize,
-    /// The functions, `processor time` and `wall time` of which neither a change is certain nor one of the requested
-    /// size excluded.
+    /// The functions, and the time of whole runs, of which neither a change is certain nor one of the requested size
+    /// excluded.
     pub open: Vec<String>,
 }
 
@@ -52,22 +52,25 @@ impl Standing {
             let item = &diff.series.items[change.item];
             let share = change.estimate.a.max(change.estimate.b);
             let is_asked = diff.options.asked.weight(&diff.series, item) > 0.0;
-            let is_awaited = share >= AWAITED_SHARE && diff.series.is_matched(item) && is_asked;
-            is_awaited && !change.certain && !change.pushed && !excludes(change, size)
+            let is_awaited = share >= AWAITED_SHARE && diff.series.is_matched(item);
+            is_awaited && is_asked && !change.certain && !change.pushed && !excludes(change, size)
         };
-        let name = |change: &Change| {
-            let item = &diff.series.items[change.item];
-            format!("{} ({})", diff.series.item_name(item), item.counted.name())
+        let name = |change: &Change| diff.series.item_name(&diff.series.items[change.item]);
+        let mut open = Vec::new();
+        for name in changes().filter(is_open).map(name) {
+            // A function's own time, and its time with callees.
+            if !open.contains(&name) {
+                open.push(name);
+            }
+        }
+        // Wall time depends on what else the machine does. It is awaited only where nothing else is known.
+        let (time, ratio) = match times.processor {
+            Some(processor) => ("processor time", Some(processor)),
+            None => ("wall time", times.wall),
         };
-        let mut open: Vec<String> = changes().filter(is_open).map(name).collect();
-        let of_runs = [
-            ("processor time", times.processor),
-            ("wall time", times.wall),
-        ];
-        let unsettled = of_runs.iter().filter(|(_, ratio)| {
-            ratio.is_some_and(|ratio| !ratio.is_certain() && !ratio.excludes(size))
-        });
-        open.extend(unsettled.map(|(name, _)| (*name).to_owned()));
+        if ratio.is_some_and(|ratio| !ratio.is_certain() && !ratio.excludes(size)) {
+            open.push(time.to_owned());
+        }
         Standing {
             certain: changes().filter(|change| change.certain).count(),
             open,

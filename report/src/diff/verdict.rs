@@ -223,7 +223,8 @@ impl Family {
             interval: estimate.interval(confidence),
             relative: estimate.relative_interval(confidence),
             confidence,
-            detectable: options.least_change + needed + POWER * estimate.error(),
+            // No share changes by more.
+            detectable: (options.least_change + needed + POWER * estimate.error()).min(1.0),
         }
     }
 }
