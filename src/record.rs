@@ -50,6 +50,7 @@ Examples:
   uniprof record --elf app.elf qemu:/run/qmp.sock   a QEMU guest, by its monitor
   uniprof record -- ./server --port 80         a command, until it ends
   uniprof record -d 10s -- ./server            its first 10 seconds: then it is ended, too (--keep-running: not)
+  uniprof record --runs 5 -o before -- ./server --test   five runs, for uniprof compare before after
   uniprof record --frame-pointers -- ./server  small recordings of code that has frame pointers
   uniprof record --calls parse,reply -d 5s --elf app.elf qemu:/run/qmp.sock   single calls
   uniprof record --off-cpu -d 10s pid:1234     where its threads wait, too

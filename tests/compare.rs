@@ -116,3 +116,14 @@ fn runs_are_recorded_into_a_folder_and_compared() {
         ended.stderr
     );
 }
+
+#[test]
+fn a_folder_with_too_many_recordings_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for number in 0..1001 {
+        std::fs::write(folder.path().join(format!("{number}.uprof")), "").unwrap();
+    }
+    let ended = run(&mut in_folder(folder.path(), &["compare", ".", "."]));
+    assert_eq!(ended.status, 2, "{}", ended.stderr);
+    assert!(ended.stderr.contains("at most 1000"), "{}", ended.stderr);
+}

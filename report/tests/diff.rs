@@ -145,6 +145,7 @@ fn all_outputs_are_the_same_with_one_thread_and_with_two() {
             let form = table::TableOptions {
                 rows: 0,
                 paths: true,
+                explain: true,
                 screen: Screen::default(),
             };
             table::write(&found, form, &mut out).unwrap();

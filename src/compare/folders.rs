@@ -9,7 +9,7 @@ use uniprof_report::images::Library;
 use uniprof_report::recording::Recording;
 
 /// Most recordings of a folder.
-const RECORDINGS_MAX: usize = 1000;
+const FOLDER_RECORDINGS_MAX: usize = 1000;
 
 /// Opens the recordings of a folder, in the order of their start.
 ///
@@ -27,9 +27,9 @@ pub fn open(folder: &str, library: &Library) -> anyhow::Result<Vec<Recording>> {
             "{folder} has no recording (*.uprof); `uniprof record --runs 5 -o {folder} -- COMMAND` makes some"
         );
     }
-    if paths.len() > RECORDINGS_MAX {
+    if paths.len() > FOLDER_RECORDINGS_MAX {
         bail!(
-            "{folder} has {} recordings; at most {RECORDINGS_MAX} are compared",
+            "{folder} has {} recordings; at most {FOLDER_RECORDINGS_MAX} are compared",
             paths.len()
         );
     }
