@@ -27,7 +27,7 @@ BUSY = "while True: sum(i * i for i in range(100000))"
 def commands(name, folder):
     """The command of each side for a slowdown, and the function that is slower."""
     if name == "workload":
-        return lambda slower: [UNIPROF, "workload", "1", "--slower", str(slower)], "uniprof::workload::hash"
+        return lambda slower: [UNIPROF, "workload", "--requests", "3000", "--slower", str(slower)], "uniprof::workload::hash"
     program = prepare(name, folder)
     _, rounds, _, function = PROGRAMS[name]
     return lambda slower: [*program, str(int(rounds * ROUNDS_PART)), str(slower)], function

@@ -4,7 +4,10 @@ mod made;
 
 use made::Made;
 use uniprof_report::diff::flame::{self, Widths};
-use uniprof_report::diff::{BLOCKS, Diff, DiffOptions, Kind, Rule, RuleVerdict, diff, json, table};
+use uniprof_report::diff::{
+    BLOCKS, Diff, DiffOptions, Kind, Rule, RuleVerdict, Standing, TimeRatio, Times, diff, json,
+    table,
+};
 use uniprof_report::images::Library;
 use uniprof_report::recording::Recording;
 use uniprof_report::text::Screen;
@@ -75,8 +78,9 @@ fn blocks_of_time_lie_within_the_part_that_is_looked_at() {
 
 #[test]
 fn a_planted_change_is_certain_and_breaks_its_rule() {
-    let (a, b) = (recorded(1, 30, &NAMES), recorded(2, 36, &NAMES));
-    let found = compare(&[&a], &[&b]);
+    let sides = [30, 36].map(|slow| [1, 2, 3].map(|seed| recorded(seed * slow, slow, &NAMES)));
+    let [a, b] = sides.each_ref().map(|side| side.iter().collect::<Vec<_>>());
+    let found = compare(&a, &b);
     assert!(certain(&found).contains(&"hash".to_owned()));
     let verdict = |text: &str| Rule::parse(text).unwrap().verdict(&found).unwrap();
     let broken =
@@ -219,4 +223,46 @@ fn table_and_json_have_the_same_certain_changes_and_say_what_to_do_next() {
         assert_eq!(verdict.contains(&rest), certain.len() > 1, "{verdict}");
         assert!(text.contains("Next: to show"), "{text}");
     }
+}
+
+#[test]
+fn a_question_is_settled_if_a_change_is_certain_or_excluded() {
+    let sides = [30, 36].map(|slow| [1, 2, 3].map(|seed| recorded(seed * slow, slow, &NAMES)));
+    let [a, b] = sides.each_ref().map(|side| side.iter().collect::<Vec<_>>());
+    let mut found = compare(&a, &b);
+    let ratio = |times: [f64; 4]| TimeRatio::new([&[1.0, 1.1, 0.9, 1.0], &times], true, 0.95);
+    let times = Times {
+        wall: None,
+        processor: ratio([1.07, 1.178, 0.962, 1.071]),
+    };
+    let open = |times: &Times, size: f64| Standing::new(&found, times, size).open;
+    assert_eq!(open(&times, 5.0), Vec::<String>::new());
+    // The certain one is settled, whatever its size.
+    let left = open(&times, 1e-6);
+    assert!(
+        !left.is_empty() && !left.contains(&"hash".to_owned()),
+        "{left:?}"
+    );
+    let vague = Times {
+        wall: None,
+        processor: ratio([1.5, 0.9, 1.0, 1.3]),
+    };
+    assert_eq!(
+        open(&vague, 0.05).last().map(String::as_str),
+        Some("processor time")
+    );
+    found.times = Some(times);
+    let mut out = Vec::new();
+    json::write(&found, false, &mut out).unwrap();
+    let told: serde_json::Value = serde_json::from_slice(&out).unwrap();
+    let verdict = told["verdict"].as_str().unwrap();
+    let start = "B takes 1.070 ± 0.00";
+    assert!(
+        verdict.starts_with(start) && verdict.contains("`hash` accounts for "),
+        "{verdict}"
+    );
+    assert!(
+        verdict.contains(" of the 7.0 points. `hash` takes "),
+        "{verdict}"
+    );
 }

@@ -52,8 +52,11 @@ impl Standing {
             let item = &diff.series.items[change.item];
             let share = change.estimate.a.max(change.estimate.b);
             let is_asked = diff.options.asked.weight(&diff.series, item) > 0.0;
-            let is_awaited = share >= AWAITED_SHARE && diff.series.is_matched(item);
-            is_awaited && is_asked && !change.certain && !change.pushed && !excludes(change, size)
+            // The time of callees is awaited only of functions that are asked about by name.
+            let is_named = !diff.options.asked.functions.is_empty();
+            let is_awaited = share >= AWAITED_SHARE && (item.counted == Quantity::Own || is_named);
+            let is_open = !change.certain && !change.pushed && !excludes(change, size);
+            is_awaited && is_asked && diff.series.is_matched(item) && is_open
         };
         let name = |change: &Change| diff.series.item_name(&diff.series.items[change.item]);
         let mut open = Vec::new();

@@ -32,6 +32,9 @@ impl RunTime {
     }
 }
 
+/// An interval of more than this part of the ratio on each side is shown by its ends, since it isn't symmetric.
+const WIDE: f64 = 0.3;
+
 /// B's time as a part of A's.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TimeRatio {
@@ -97,10 +100,13 @@ impl TimeRatio {
     /// `0.93 ± 0.01`.
     pub fn words(&self) -> String {
         let half = (self.interval.1 - self.interval.0) / 2.0;
-        if half.is_finite() {
+        let (low, high) = self.interval;
+        if half <= WIDE * self.ratio {
             format!("{:.3} ± {half:.3}", self.ratio)
+        } else if half.is_finite() {
+            format!("between {low:.2} and {high:.2}")
         } else {
-            format!("{:.3}, of too few runs to say how certain", self.ratio)
+            format!("about {:.2}, of too few runs to say how exact,", self.ratio)
         }
     }
 }
