@@ -7,11 +7,11 @@ mod run_folder;
 mod run_progress;
 mod runs;
 
+use crate::diff::verdicts::Verdicts;
 use crate::outcome::Outcome;
 use crate::progress::Progress;
 use crate::quantity::{parse_rate, parse_share};
 use crate::selection::{Selecting, inform, say};
-use crate::verdicts::Verdicts;
 use anyhow::{Context, bail};
 use commands::SideCommand;
 use run_folder::RunFolder;
@@ -223,8 +223,8 @@ fn ending(runs: usize, standing: &Standing, size: f64) -> String {
             "After {runs} runs of each, another change of {size}% is excluded, of functions with {awaited}% or more."
         ),
         open => format!(
-            "After {runs} runs of each, a change of {size}% is neither certain nor excluded for {}: more or longer runs \
-             (-n) decide it.",
+            "After {runs} runs of each, a change of {size}% is neither certain nor excluded for {}: more or longer \
+             runs (-n) decide it.",
             listed(open)
         ),
     }

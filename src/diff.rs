@@ -1,12 +1,13 @@
 //! `uniprof diff`: is B slower than A, where, and how certain is that?
 
+pub mod verdicts;
+
 use crate::candidates::recordings;
 use crate::images::place_given;
 use crate::outcome::Outcome;
 use crate::output::{keep, write_to};
 use crate::progress::Progress;
 use crate::selection::{Selecting, inform};
-use crate::verdicts::Verdicts;
 use anyhow::{Context, anyhow, bail};
 use std::path::{Path, PathBuf};
 use uniprof_report::diff::flame::{self, Widths};
@@ -22,6 +23,7 @@ use uniprof_report::recording::{Recording, Unit};
 use uniprof_report::text::printable;
 use uniprof_report::views::caption;
 use uniprof_report::views::flame::FlameOptions;
+use verdicts::Verdicts;
 
 /// Compare two recordings, or two sets, and say which changes are certain
 #[derive(Debug, clap::Args)]

@@ -55,8 +55,6 @@ mod export;
 #[cfg(feature = "report")]
 mod import;
 #[cfg(feature = "report")]
-mod verdicts;
-#[cfg(feature = "report")]
 mod diff;
 #[cfg(feature = "report")]
 mod compare;

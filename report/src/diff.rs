@@ -17,7 +17,7 @@ mod spread;
 mod load;
 mod runs;
 mod estimate;
-mod asked;
+mod inquiry;
 mod questions;
 mod plan;
 mod verdict;
@@ -37,9 +37,9 @@ pub mod workflow;
 pub mod calls;
 mod rule;
 
-pub use asked::Asked;
 pub use calls::{CallDiff, Comparable, comparable, diff_calls};
 pub use estimate::Estimate;
+pub use inquiry::Inquiry;
 pub use matching::{Kind, Match};
 pub use plan::Plan;
 pub use rule::{Rule, RuleError, RuleSubject, RuleVerdict};
@@ -71,7 +71,7 @@ pub struct DiffOptions {
     /// The smallest share, 0 to 1, of both sides together at which a function is tested.
     pub least_share: f64,
     /// The functions to ask about.
-    pub asked: Asked,
+    pub asked: Inquiry,
     /// Whether to show the hosts and folders of recordings.
     pub identify: bool,
 }
@@ -87,7 +87,7 @@ impl Default for DiffOptions {
             false_discoveries: 0.05,
             least_change: 0.0005,
             least_share: 0.001,
-            asked: Asked::default(),
+            asked: Inquiry::default(),
             identify: false,
         }
     }

@@ -1,5 +1,5 @@
-//! Runs of both sides' commands, each recorded into a file by a recorder of its own. A run that fails, or does something
-//! else than the first one, is reported and not used.
+//! Runs of both sides' commands, each recorded into a file by a recorder of its own. A run that fails, or does
+//! something else than the first one, is reported and not used.
 
 use super::commands::SideCommand;
 use crate::selection::say;
@@ -162,8 +162,8 @@ impl<'a> Runs<'a> {
             _ if !path.exists() => bail!("cannot record `{}`: {said}", command.text),
             None => bail!("the recorder of `{}` was killed: {status}", command.text),
             Some(status @ 1..) if is_first && !self.options.ignore_failure => bail!(
-                "`{}` ended with status {status}, so there is no work to compare. It has no terminal and no input here; \
-                 --ignore-failure compares such runs.{}{said}",
+                "`{}` ended with status {status}, so there is no work to compare. It has no terminal and no input \
+                 here; --ignore-failure compares such runs.{}{said}",
                 command.text,
                 if said.is_empty() { "" } else { " It said: " }
             ),

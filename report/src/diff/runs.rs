@@ -19,8 +19,8 @@ use super::tally::{Run, Tally};
 /// The prior of spreads, for a hundred functions: about what at least twelve runs of each of five programs showed on
 /// a busy machine (`benches/diff.py`), for large functions.
 pub(super) const BEFORE: [f64; 9] = [0.6, 0.14, 0.12, 0.08, 0.035, 0.015, 0.006, 0.003, 0.001];
-/// The spreads with one recording on each side: as of Perl, whose hashes have another order in each run, on a busy machine.
-/// With [`BEFORE`], 3 of 29 comparisons of equal programs alarmed.
+/// The spreads with one recording on each side: as of Perl, whose hashes have another order in each run, on a busy
+/// machine. With [`BEFORE`], 3 of 29 comparisons of equal programs alarmed.
 const ALONE: [f64; 9] = [0.3, 0.12, 0.14, 0.16, 0.13, 0.08, 0.045, 0.02, 0.005];
 /// The weight of the prior, in functions.
 const BEFORE_COUNTS: f64 = 1.0;

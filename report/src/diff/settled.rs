@@ -1,5 +1,5 @@
-//! Whether the questions of a comparison are settled: a change is certain, or one of the requested size is excluded. And
-//! the verdict on the time of whole runs.
+//! Whether the questions of a comparison are settled: a change is certain, or one of the requested size is excluded.
+//! And the verdict on the time of whole runs.
 
 use super::sentence::percent;
 use super::series::Quantity;

@@ -10,7 +10,7 @@ use anyhow::bail;
 use uniprof_report::diff::json::JsonSource;
 use uniprof_report::diff::listing::ListingSource;
 use uniprof_report::diff::{
-    Asked, Comparison, Diff, DiffOptions, Rule, RuleError, RuleSubject, RuleVerdict, json,
+    Comparison, Diff, DiffOptions, Inquiry, Rule, RuleError, RuleSubject, RuleVerdict, json,
     markdown, table, workflow,
 };
 use uniprof_report::views::workflow::{Level, annotate};
@@ -69,7 +69,7 @@ impl Verdicts {
             false_discoveries: self.false_discoveries,
             least_share: self.min_share,
             least_change: self.min_change.unwrap_or(options.least_change),
-            asked: Asked {
+            asked: Inquiry {
                 functions: self.functions.clone(),
                 own: self.own,
             },

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 /// The functions to ask about; by default all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct Inquiry {
     /// Their names, as in the table; empty for any.
     pub functions: Vec<String>,
     /// Whether only functions of the user's own images are asked about.
@@ -21,7 +21,7 @@ pub struct Asked {
 /// The weight of a question that is less likely to be meant.
 const ASIDE: f64 = 0.25;
 
-impl Asked {
+impl Inquiry {
     /// The weight of the question about an item: 0 if it isn't asked.
     pub(super) fn weight(&self, series: &Series, item: &Item) -> f64 {
         let function = &series.functions[item.function as usize];
@@ -92,7 +92,7 @@ mod tests {
         };
         let weights = |functions: &[&str], own: bool| {
             let functions = functions.iter().map(|name| (*name).to_owned()).collect();
-            let asked = Asked { functions, own };
+            let asked = Inquiry { functions, own };
             let weights = series.items.iter().map(|item| asked.weight(&series, item));
             (weights.collect::<Vec<f64>>(), asked.words(&series, 0.001))
         };
@@ -110,7 +110,7 @@ mod tests {
             words.starts_with("Asked about 1 function that you named"),
             "{words}"
         );
-        let asked = Asked {
+        let asked = Inquiry {
             functions: vec!["parse".to_owned(), "pares".to_owned()],
             own: false,
         };
