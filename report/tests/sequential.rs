@@ -1,5 +1,6 @@
 //! Looking at runs while they are made, as `uniprof compare` does: equal sides hardly ever alarm, and a slower
-//! function is found. `cargo bench -p uniprof-report --bench diff -- looks` has the figures of thousands of comparisons.
+//! function is found. `cargo bench -p uniprof-report --bench diff -- looks` has the figures of thousands of
+//! comparisons.
 
 use fastrand::Rng;
 use uniprof_report::diff::{

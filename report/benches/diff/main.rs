@@ -2,7 +2,8 @@
 //! coverage of its intervals, power, and whether its plans hold; of samples, and of calls.
 //!
 //! `cargo bench -p uniprof-report --bench diff` prints them with their limits, of 200 pairs of sides; with `-- calls`,
-//! those of calls alone, and with `-- looks` 2,000 comparisons with a look after every run. `benches/diff.py` does the like with real recordings.
+//! those of calls alone, and with `-- looks` 2,000 comparisons with a look after every run. `benches/diff.py` does
+//! the like with real recordings.
 
 mod calls;
 mod sequential;
