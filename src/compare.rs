@@ -153,27 +153,25 @@ fn compare_commands(args: &Args, library: &Library) -> anyhow::Result<Diff> {
     signal::hold_stops();
     for _ in 0..args.warmup {
         for side in 0..2 {
-            fs::remove_file(runs.run(side, 0)?)?;
+            if let Some(path) = runs.run(side, 0)? {
+                fs::remove_file(path)?;
+            }
         }
     }
     let sequence = Sequence::new(args.most);
     let mut recordings = [Vec::new(), Vec::new()];
     let mut progress = RunProgress::new(args.most);
     let mut found: Option<Diff> = None;
-    for pair in 0..args.most {
+    'runs: for pair in 0..args.most {
         // A B B A: what changes steadily meanwhile is the same for both.
         for side in if pair % 2 == 0 { [0, 1] } else { [1, 0] } {
             progress.tell(side);
-            let path = runs.run(side, pair + 1)?;
-            if is_stopped() {
-                break;
-            }
+            let Some(path) = runs.run(side, pair + 1)? else {
+                break 'runs;
+            };
             let recording = folders::one(&path, library)?;
             refuse_short(&recording, &texts[side])?;
             recordings[side].push(recording);
-        }
-        if is_stopped() {
-            break;
         }
         if sequence.is_look(pair + 1) {
             let mut look = Look::new(args, &recordings, library).compare(&sequence, args)?;
@@ -201,14 +199,6 @@ fn compare_commands(args: &Args, library: &Library) -> anyhow::Result<Diff> {
         inform(&format!("{letter} is {text}"));
     }
     Ok(found)
-}
-
-/// Whether a signal requested the end.
-fn is_stopped() -> bool {
-    #[cfg(feature = "record")]
-    return signal::stop_signal().is_some();
-    #[cfg(not(feature = "record"))]
-    false
 }
 
 /// Why there are no more runs, and what is excluded.

@@ -71,19 +71,23 @@ impl<'a> Runs<'a> {
         }
     }
 
-    /// Runs a side's command until a run can be used. Returns its recording.
+    /// Runs a side's command until a run can be used. Returns its recording; `None` if a signal requested the end.
     ///
     /// # Errors
     /// The command can't be run or recorded, its first run fails, or too many runs can't be used.
-    pub fn run(&mut self, side: usize, number: usize) -> anyhow::Result<PathBuf> {
+    pub fn run(&mut self, side: usize, number: usize) -> anyhow::Result<Option<PathBuf>> {
         let path = self
             .folder
             .join(["a", "b"][side])
             .join(format!("{number:03}.uprof"));
         loop {
-            let deed = self.record(side, &path)?;
-            match self.sides[side].judge(deed) {
-                None => return Ok(path),
+            let deed = self.record(side, &path);
+            // The signal ended the run as well.
+            if is_stopped() {
+                return Ok(None);
+            }
+            match self.sides[side].judge(deed?) {
+                None => return Ok(Some(path)),
                 Some(why) => {
                     let left = &mut self.sides[side];
                     left.left_out += 1;
@@ -191,6 +195,14 @@ impl Side {
         }
         None
     }
+}
+
+/// Whether a signal requested the end.
+fn is_stopped() -> bool {
+    #[cfg(feature = "record")]
+    return uniprof_record::signal::stop_signal().is_some();
+    #[cfg(not(feature = "record"))]
+    false
 }
 
 /// Length and hash of all that can be read.
