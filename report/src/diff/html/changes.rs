@@ -125,6 +125,8 @@ mod tests {
             accounts: [Account::default(), Account::default()],
             names: [Vec::new(), Vec::new()],
             warnings: Vec::new(),
+            times: None,
+            ending: None,
             options: DiffOptions::default(),
         };
         let mut out = Vec::new();
