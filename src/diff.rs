@@ -1,14 +1,13 @@
 //! `uniprof diff`: is B slower than A, where, and how certain is that?
 
+pub mod verdicts;
+
 use crate::candidates::recordings;
-use crate::form::FormFlag;
 use crate::images::place_given;
 use crate::outcome::Outcome;
-use crate::output::{keep, write_to, write_to_stdout};
+use crate::output::{keep, write_to};
 use crate::progress::Progress;
-use crate::quantity::parse_share;
-use crate::selection::{Selecting, inform, say};
-use crate::showing::Showing;
+use crate::selection::{Selecting, inform};
 use anyhow::{Context, anyhow, bail};
 use std::path::{Path, PathBuf};
 use uniprof_report::diff::flame::{self, Widths};
@@ -16,8 +15,7 @@ use uniprof_report::diff::html::{self, PageOptions, Samples};
 use uniprof_report::diff::json::JsonSource;
 use uniprof_report::diff::listing::ListingSource;
 use uniprof_report::diff::{
-    Comparable, Comparison, Diff, DiffOptions, Rule, RuleError, RuleSubject, RuleVerdict,
-    comparable, diff, diff_calls, json, markdown, table, workflow,
+    Comparable, Comparison, Diff, DiffOptions, comparable, diff, diff_calls,
 };
 use uniprof_report::images::Library;
 use uniprof_report::profile::{Each, Profile, Sampled};
@@ -25,7 +23,7 @@ use uniprof_report::recording::{Recording, Unit};
 use uniprof_report::text::printable;
 use uniprof_report::views::caption;
 use uniprof_report::views::flame::FlameOptions;
-use uniprof_report::views::workflow::{Level, annotate};
+use verdicts::Verdicts;
 
 /// Compare two recordings, or two sets, and say which changes are certain
 #[derive(Debug, clap::Args)]
@@ -58,42 +56,16 @@ pub struct Args {
     /// instead of the table
     #[arg(long, value_name = "HTML", num_args = 0..=1, require_equals = true, default_missing_value = "diff.html")]
     html: Option<PathBuf>,
-    /// JSON instead of a table
-    #[arg(long)]
-    json: bool,
-    /// In which form to write the table
-    #[arg(long, value_enum, default_value_t = FormFlag::Text, conflicts_with = "json")]
-    format: FormFlag,
-    /// Exit 1 if a change is certain at that size: 'netfront_rx>+5%', 'any>+2%', 'parse>+0.5pp'; may be repeated. A
-    /// named function is tested alone, so smaller changes of it are certain than in the table
-    #[arg(long, value_name = "RULE", value_parser = parse_rule)]
-    fail_if: Vec<Rule>,
-    /// Let a rule pass if neither side has its function
-    #[arg(long, requires = "fail_if")]
-    allow_missing: bool,
-    /// Compare call paths too
-    #[arg(long)]
-    paths: bool,
     /// Calls of traces, where the recordings hold samples as well
     #[arg(long, conflicts_with_all = ["paths", "off_cpu"])]
     calls: bool,
-    /// Lines of the table; 0 for all
-    #[arg(long, value_name = "N", default_value_t = 30)]
-    rows: usize,
-    /// Smallest change to report: a change is certain if it is certainly larger [default: 0.05% of
-    /// all samples; of calls, 1% of the time per call, or of the calls a second]
-    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
-    min_change: Option<f64>,
-    /// Most false discoveries among the changes called certain
-    #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "5%")]
-    false_discoveries: f64,
     #[command(flatten)]
-    showing: Showing,
+    verdicts: Verdicts,
 }
 
 /// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<Outcome> {
-    if args.json && args.is_page_alone() {
+    if args.verdicts.json && args.is_page_alone() {
         bail!("--json and --html=- would both go to standard output; name a file: --html=FILE");
     }
     let library = args.selecting.images.library()?;
@@ -119,16 +91,13 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     };
     let mut options = DiffOptions {
         gather: args.selecting.options(1),
-        false_discoveries: args.false_discoveries,
         identify: args.selecting.identify,
-        ..DiffOptions::default()
+        ..args.verdicts.options()
     };
     options.gather.survey = args.html.is_some();
-    options.least_change = args.min_change.unwrap_or(if of_calls {
-        LEAST_OF_CALLS
-    } else {
-        options.least_change
-    });
+    if of_calls {
+        options.least_change = args.verdicts.min_change.unwrap_or(LEAST_OF_CALLS);
+    }
     let compared = Compared {
         a,
         b,
@@ -161,13 +130,14 @@ impl Compared<'_> {
         let mut take = |sampled: &Sampled, _: &Profile| samples.add(sampled);
         let each = args.html.as_ref().map(|_| &mut take as &mut Each<'_>);
         let found = diff(&self.a, &self.b, &self.library, &self.options, &tell, each);
+        args.verdicts.refuse_missing(&found)?;
         args.write(&found)?;
         if let Some(path) = &args.flame {
             draw(&found, path)?;
         }
         if let Some(path) = &args.html {
             let options = PageOptions {
-                paths: args.paths,
+                paths: args.verdicts.paths,
                 chosen: args.selecting.flags().join(" "),
             };
             write_to(path, |out| {
@@ -177,11 +147,16 @@ impl Compared<'_> {
                 inform(&format!("{} written", path.display()));
             }
         }
-        args.apply_rules(&found)
+        args.verdicts.apply_rules(&found)
     }
 
     fn calls(mut self, args: &Args) -> anyhow::Result<Outcome> {
-        let refused = [("--paths", args.paths), ("--html", args.html.is_some())];
+        let refused = [
+            ("--paths", args.verdicts.paths),
+            ("--functions", !args.verdicts.functions.is_empty()),
+            ("--own", args.verdicts.own),
+            ("--html", args.html.is_some()),
+        ];
         if let Some((flag, _)) = refused.iter().find(|(_, is_given)| *is_given) {
             bail!(
                 "{flag} is of shares of samples, and these are calls of traces: see the table, --json or --flame"
@@ -196,7 +171,7 @@ impl Compared<'_> {
             let whole = diff(&self.a, &self.b, &self.library, &self.options, &tell, None);
             draw(&whole, path)?;
         }
-        args.apply_rules(&found)
+        args.verdicts.apply_rules(&found)
     }
 }
 
@@ -206,60 +181,15 @@ impl Args {
         self.html.as_deref() == Some(Path::new("-"))
     }
 
-    fn table_options(&self) -> table::TableOptions {
-        table::TableOptions {
-            rows: self.rows,
-            paths: self.paths,
-            screen: self.showing.screen(),
-        }
-    }
-
     /// Writes the comparison in its form, unless only the page is written.
     fn write<S, V>(&self, found: &Comparison<S, V>) -> anyhow::Result<()>
     where
         Comparison<S, V>: ListingSource + JsonSource,
     {
-        if self.json {
-            return write_to_stdout(|out| json::write(found, self.paths, out));
-        }
-        if self.is_page_alone() {
+        if self.is_page_alone() && !self.verdicts.json {
             return Ok(());
         }
-        let write = match self.format {
-            FormFlag::Text => table::write,
-            FormFlag::Markdown => markdown::write,
-            FormFlag::Github => workflow::write,
-        };
-        self.showing
-            .write(|out| write(found, self.table_options(), out))
-    }
-
-    /// The outcome by the rules of `--fail-if`.
-    fn apply_rules<S, V>(&self, found: &Comparison<S, V>) -> anyhow::Result<Outcome>
-    where
-        Comparison<S, V>: RuleSubject,
-    {
-        let is_incomplete = found.accounts.iter().any(|account| account.is_incomplete());
-        let mut outcome = Outcome::lossy_if(is_incomplete);
-        let mut missing = None;
-        for rule in &self.fail_if {
-            match rule.verdict(found)? {
-                RuleVerdict::Passed(how) => inform(&how),
-                RuleVerdict::Broken(why) => {
-                    say(&why);
-                    if self.format == FormFlag::Github {
-                        write_to_stdout(|out| annotate(Level::Error, &why, out))?;
-                    }
-                    outcome = Outcome::Lossy;
-                }
-                RuleVerdict::Missing(why) if self.allow_missing => say(&why),
-                RuleVerdict::Missing(why) => missing = Some(why),
-            }
-        }
-        if let Some(why) = missing {
-            bail!("{why}; is it spelt as in the table? --allow-missing lets the rule pass");
-        }
-        Ok(outcome)
+        self.verdicts.write(found)
     }
 }
 
@@ -317,8 +247,4 @@ fn side(found: &Diff, number: usize) -> String {
     let names = printable(&names.join(" + ")).into_owned();
     let text = format!("{}: {counted}{incomplete}, {names}", ["A", "B"][number]);
     caption::cut(&text, SIDE_COLUMNS)
-}
-
-fn parse_rule(text: &str) -> Result<Rule, RuleError> {
-    Rule::parse(text)
 }

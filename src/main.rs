@@ -59,6 +59,8 @@ mod import;
 #[cfg(feature = "report")]
 mod diff;
 #[cfg(feature = "report")]
+mod compare;
+#[cfg(feature = "report")]
 mod recover;
 #[cfg(feature = "report")]
 mod top;
@@ -107,6 +109,8 @@ enum Command {
     #[cfg(feature = "report")]
     Diff(diff::Args),
     #[cfg(feature = "report")]
+    Compare(compare::Args),
+    #[cfg(feature = "report")]
     Export(export::Args),
     #[cfg(feature = "report")]
     Import(import::Args),
@@ -143,6 +147,7 @@ impl Command {
             | Command::Demo(_)
             | Command::Doctor(_)
             | Command::Workload(_) => false,
+            Command::Compare(args) => args.reads(),
             _ => true,
         }
     }
@@ -175,6 +180,8 @@ fn main() -> ExitCode {
         Command::Report(args) => report::run(args),
         #[cfg(feature = "report")]
         Command::Diff(args) => diff::run(args),
+        #[cfg(feature = "report")]
+        Command::Compare(args) => compare::run(args),
         #[cfg(feature = "report")]
         Command::Export(args) => export::run(args),
         #[cfg(feature = "report")]
@@ -214,7 +221,9 @@ fn main() -> ExitCode {
 /// Starts a recording of samples, of calls, or of several domains.
 #[cfg(feature = "record")]
 fn start(args: record::Args) -> anyhow::Result<outcome::Outcome> {
-    if !args.calls.is_empty() {
+    if let Some(runs) = args.runs {
+        record::runs::run(&args, runs)
+    } else if !args.calls.is_empty() {
         record::call_recording::run(&args)
     } else if args.are_several() {
         record::domains::run(&args)
@@ -234,10 +243,11 @@ fn refuse(error: &clap::Error) -> ! {
 
 /// Subcommands of each half of the program.
 const RECORD: [&str; 4] = ["record", "save", "demo", "doctor"];
-const REPORT: [&str; 12] = [
+const REPORT: [&str; 13] = [
     "top",
     "report",
     "diff",
+    "compare",
     "export",
     "import",
     "info",

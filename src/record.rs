@@ -9,6 +9,7 @@ mod status_line;
 mod save_when;
 mod window;
 pub mod call_recording;
+pub mod runs;
 mod domain_file;
 pub mod domains;
 
@@ -57,6 +58,7 @@ Examples:
   uniprof record --elf app.elf qemu:/run/qmp.sock   a QEMU guest, by its monitor
   uniprof record -- ./server --port 80         a command, until it ends
   uniprof record -d 10s -- ./server            its first 10 seconds: then it is ended, too (--keep-running: not)
+  uniprof record --runs 5 -o before -- ./server --test   five runs, for uniprof compare before after
   uniprof record --frame-pointers -- ./server  small recordings of code that has frame pointers
   uniprof record --calls parse,reply -d 5s --elf app.elf qemu:/run/qmp.sock   single calls
   uniprof record --off-cpu -d 10s pid:1234     where its threads wait, too
@@ -191,6 +193,16 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["targets", "all", "all_domains"])]
     pub exit_status: bool,
 
+    /// Run and record the command so many times, into the folder -o, for `uniprof compare DIR-A DIR-B` (default folder:
+    /// runs)
+    #[arg(long, value_name = "N", requires = "command", value_parser = clap::value_parser!(u32).range(1..=1000),
+          conflicts_with_all = ["keep_running", "exit_status", "run"])]
+    pub runs: Option<u32>,
+
+    /// The recording of one of several runs, instead of -o; ends with the command's status alone
+    #[arg(long, value_name = "FILE", hide = true, requires = "command")]
+    pub run: Option<PathBuf>,
+
     /// An image of the guest with its symbols: kernel, application; may be repeated (default: the
     /// kernel that libxl's configuration of a Xen domain or QEMU's command line names). Its load
     /// address is found by the guest's code, if none is given
@@ -271,7 +283,8 @@ impl Args {
 
     /// The output path of a single recording.
     pub fn file(&self) -> &Path {
-        self.output.as_deref().unwrap_or(Path::new(DEFAULT_FILE))
+        let output = self.run.as_deref().or(self.output.as_deref());
+        output.unwrap_or(Path::new(DEFAULT_FILE))
     }
 
     /// The output path, unless it is standard output.
@@ -347,8 +360,8 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         Outcome::Done if !is_embedded => Outcome::Lossy,
         outcome => outcome,
     };
-    Ok(match status.get().filter(|_| args.exit_status) {
-        Some(code @ 1..) => Outcome::Command(code),
+    Ok(match status.get() {
+        Some(code) if args.run.is_some() || args.exit_status && code > 0 => Outcome::Command(code),
         _ => outcome,
     })
 }

@@ -18,7 +18,9 @@ fn in_part(subcommand: &str) -> Option<&'static str> {
         "import" => "imported, but something in a trace is wrong; nothing else of it is lost",
         "recover" => "recovered, but not everything",
         "save" => "saved by some recorders, but not by all",
-        "diff" => "compared, but a rule of --fail-if is broken, or a recording is not whole",
+        "diff" | "compare" => {
+            "compared, but a rule of --fail-if is broken, or a recording is not whole"
+        }
         "doctor" => "recording works, but could be better",
         _ => return None,
     })

@@ -3,11 +3,12 @@
 
 use crate::outcome::Outcome;
 use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long to work.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Debug, Clone, Copy)]
 pub struct Args {
     /// Seconds
     #[arg(default_value = "60")]
@@ -16,16 +17,21 @@ pub struct Args {
     /// Make `hash` so many percent slower, to see what `diff` finds
     #[arg(long, value_name = "PERCENT", default_value = "0", value_parser = clap::value_parser!(u64).range(..=1000))]
     slower: u64,
+
+    /// End after each server has served so many requests, for runs that do the same work
+    #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true)]
+    requests: u64,
 }
 
 /// Serves requests until the time is over.
 pub fn run(args: Args) -> anyhow::Result<Outcome> {
     let end = Instant::now() + Duration::from_secs(args.seconds);
     let others = [
-        start("server", move || serve_until(end, args.slower))?,
+        start("server", move || serve_until(end, &args))?,
         start("compressor", move || compress_until(end))?,
     ];
-    serve_until(end, args.slower);
+    serve_until(end, &args);
+    IS_SERVED.store(true, Ordering::Relaxed);
     for thread in others {
         let _ = thread.join();
     }
@@ -36,10 +42,13 @@ fn start(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<Jo
     std::thread::Builder::new().name(name.into()).spawn(work)
 }
 
-fn serve_until(end: Instant, slower: u64) {
+/// Whether all requests were served.
+static IS_SERVED: AtomicBool = AtomicBool::new(false);
+
+fn serve_until(end: Instant, args: &Args) {
     let mut served = 0;
-    while Instant::now() < end {
-        black_box(serve(served, hash_rounds(served, slower)));
+    while served < args.requests && Instant::now() < end {
+        black_box(serve(served, hash_rounds(served, args.slower)));
         served += 1;
         if served.is_multiple_of(64) {
             wait_for_network();
@@ -49,7 +58,7 @@ fn serve_until(end: Instant, slower: u64) {
 
 fn compress_until(end: Instant) {
     let mut served = 0;
-    while Instant::now() < end {
+    while Instant::now() < end && !IS_SERVED.load(Ordering::Relaxed) {
         black_box(compress(&request(served)));
         served += 1;
         std::thread::sleep(Duration::from_micros(500));

@@ -273,7 +273,7 @@ fn a_diff_names_both_sides_and_fails_only_when_told_to() {
     let folder = tempfile::tempdir().unwrap();
     let svg = folder.path().join("d.svg");
     let flame = format!("--flame={}", svg.display());
-    let mut command = uniprof(&["diff", "--paths", &flame]);
+    let mut command = uniprof(&["diff", "--paths", "--explain", &flame]);
     let (status, text, errors) = output(with_images(command.arg(&a).arg(&b)));
     assert_eq!(status, 0, "{errors}");
     for part in [
@@ -296,7 +296,7 @@ fn a_diff_names_both_sides_and_fails_only_when_told_to() {
     let mut command = uniprof(&["diff", &html]);
     let (status, text, errors) = output(with_images(command.arg(&a).arg(&b)));
     assert_eq!(status, 0, "{errors}");
-    assert!(text.contains("Certain changes: ") && errors.contains("d.html written"));
+    assert!(text.contains("--explain: which, and why.") && errors.contains("d.html written"));
     let mut command = uniprof(&["diff", "--html=-"]);
     let (_, alone, _) = output(with_images(command.arg(&a).arg(&b)));
     assert_eq!(alone, std::fs::read_to_string(page).unwrap());

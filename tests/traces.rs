@@ -347,7 +347,7 @@ fn a_page_of_bars_allows_its_own_style_and_no_script() {
 fn calls_are_compared_with_calls_and_never_with_samples() {
     let dump = import("nanos-ftrace-1cpu");
     let trace = dump.recording.to_str().unwrap();
-    let told = run(&mut uniprof(&["diff", trace, trace]));
+    let told = run(&mut uniprof(&["diff", "--explain", trace, trace]));
     assert!(told.contains("No change is certain."), "{told}");
     assert!(told.contains("there are no calls a second"), "{told}");
     // The options that apply to times: the flame graph, and rules without points.

@@ -17,11 +17,16 @@ mod spread;
 mod load;
 mod runs;
 mod estimate;
+mod inquiry;
 mod questions;
 mod plan;
 mod verdict;
 mod notes;
 pub mod listing;
+pub mod sentence;
+mod sequence;
+mod times;
+mod settled;
 mod shares;
 pub mod table;
 pub mod flame;
@@ -34,10 +39,14 @@ mod rule;
 
 pub use calls::{CallDiff, Comparable, comparable, diff_calls};
 pub use estimate::Estimate;
+pub use inquiry::Inquiry;
 pub use matching::{Kind, Match};
 pub use plan::Plan;
 pub use rule::{Rule, RuleError, RuleSubject, RuleVerdict};
+pub use sequence::{RUNS_MIN, Sequence};
 pub use series::{BLOCKS, Cell, Counts, Item, Quantity, Series, Side};
+pub use settled::{AWAITED_SHARE, LookRates, Standing};
+pub use times::{RunTime, TimeRatio, Times};
 pub use verdict::{Change, Verdicts, judge};
 
 use crate::images::library::Library;
@@ -61,6 +70,8 @@ pub struct DiffOptions {
     pub least_change: f64,
     /// The smallest share, 0 to 1, of both sides together at which a function is tested.
     pub least_share: f64,
+    /// The functions to ask about.
+    pub asked: Inquiry,
     /// Whether to show the hosts and folders of recordings.
     pub identify: bool,
 }
@@ -76,6 +87,7 @@ impl Default for DiffOptions {
             false_discoveries: 0.05,
             least_change: 0.0005,
             least_share: 0.001,
+            asked: Inquiry::default(),
             identify: false,
         }
     }
@@ -94,6 +106,10 @@ pub struct Comparison<S, V> {
     pub names: [Vec<String>; 2],
     /// Warnings: what makes the comparison weaker than it looks.
     pub warnings: Vec<String>,
+    /// The times of whole runs, if the recordings are runs of a fixed piece of work.
+    pub times: Option<Times>,
+    /// Why no more runs were made, if it was for the comparison to decide.
+    pub ending: Option<String>,
     /// The options that it was made with.
     pub options: DiffOptions,
 }
@@ -123,6 +139,8 @@ impl<S, V> Comparison<S, V> {
             accounts,
             names: sides.map(|side| side.iter().map(describe).collect()),
             warnings,
+            times: None,
+            ending: None,
             options: options.clone(),
         }
     }

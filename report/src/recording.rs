@@ -459,7 +459,7 @@ impl Recording {
     }
 
     /// Start of the recording in nanoseconds since 1970-01-01 00:00 UTC, if it has a pair of clock values.
-    pub(crate) fn start_realtime_ns(&self) -> Option<i64> {
+    pub fn start_realtime_ns(&self) -> Option<i64> {
         let pair = self.clocks.first()?;
         let behind = pair.monotonic_ns.wrapping_sub(self.start_ns) as i64;
         Some(pair.realtime_ns.wrapping_sub(behind))

@@ -4,7 +4,10 @@ mod made;
 
 use made::Made;
 use uniprof_report::diff::flame::{self, Widths};
-use uniprof_report::diff::{BLOCKS, Diff, DiffOptions, Kind, Rule, RuleVerdict, diff, json, table};
+use uniprof_report::diff::{
+    BLOCKS, Diff, DiffOptions, Kind, Rule, RuleVerdict, Standing, TimeRatio, Times, diff, json,
+    table,
+};
 use uniprof_report::images::Library;
 use uniprof_report::recording::Recording;
 use uniprof_report::text::Screen;
@@ -75,8 +78,9 @@ fn blocks_of_time_lie_within_the_part_that_is_looked_at() {
 
 #[test]
 fn a_planted_change_is_certain_and_breaks_its_rule() {
-    let (a, b) = (recorded(1, 30, &NAMES), recorded(2, 36, &NAMES));
-    let found = compare(&[&a], &[&b]);
+    let sides = [30, 36].map(|slow| [1, 2, 3].map(|seed| recorded(seed * slow, slow, &NAMES)));
+    let [a, b] = sides.each_ref().map(|side| side.iter().collect::<Vec<_>>());
+    let found = compare(&a, &b);
     assert!(certain(&found).contains(&"hash".to_owned()));
     let verdict = |text: &str| Rule::parse(text).unwrap().verdict(&found).unwrap();
     let broken =
@@ -145,6 +149,7 @@ fn all_outputs_are_the_same_with_one_thread_and_with_two() {
             let form = table::TableOptions {
                 rows: 0,
                 paths: true,
+                explain: true,
                 screen: Screen::default(),
             };
             table::write(&found, form, &mut out).unwrap();
@@ -204,16 +209,59 @@ fn table_and_json_have_the_same_certain_changes_and_say_what_to_do_next() {
         let form = table::TableOptions {
             rows: 0,
             paths,
+            explain: true,
             screen: Screen::default(),
         };
         table::write(&found, form, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         let starred = text.lines().filter(|line| line.starts_with("* "));
         assert_eq!(starred.count(), certain.len());
-        assert!(
-            text.contains(&format!("Certain changes: {}\n", certain.len())),
-            "{text}"
-        );
+        let verdict = told["verdict"].as_str().unwrap();
+        assert!(verdict.starts_with("`hash` takes "), "{verdict}");
+        assert!(text.starts_with(verdict), "{text}");
+        let rest = format!("{} more change", certain.len() - 1);
+        assert_eq!(verdict.contains(&rest), certain.len() > 1, "{verdict}");
         assert!(text.contains("Next: to show"), "{text}");
     }
+}
+
+#[test]
+fn a_question_is_settled_if_a_change_is_certain_or_excluded() {
+    let sides = [30, 36].map(|slow| [1, 2, 3].map(|seed| recorded(seed * slow, slow, &NAMES)));
+    let [a, b] = sides.each_ref().map(|side| side.iter().collect::<Vec<_>>());
+    let mut found = compare(&a, &b);
+    let ratio = |times: [f64; 4]| TimeRatio::new([&[1.0, 1.1, 0.9, 1.0], &times], true, 0.95);
+    let times = Times {
+        wall: None,
+        processor: ratio([1.07, 1.178, 0.962, 1.071]),
+    };
+    let open = |times: &Times, size: f64| Standing::new(&found, times, size).open;
+    assert_eq!(open(&times, 5.0), Vec::<String>::new());
+    // The certain one is settled, whatever its size, and so are those that it pushed.
+    assert_eq!(open(&times, 1e-6), Vec::<String>::new());
+    let equal = compare(&a, &[&recorded(11, 30, &NAMES), &recorded(12, 30, &NAMES)]);
+    let left = Standing::new(&equal, &times, 1e-6).open;
+    assert_eq!(left.len(), 3, "{left:?}");
+    let vague = Times {
+        wall: None,
+        processor: ratio([1.5, 0.9, 1.0, 1.3]),
+    };
+    assert_eq!(
+        open(&vague, 0.05).last().map(String::as_str),
+        Some("processor time")
+    );
+    found.times = Some(times);
+    let mut out = Vec::new();
+    json::write(&found, false, &mut out).unwrap();
+    let told: serde_json::Value = serde_json::from_slice(&out).unwrap();
+    let verdict = told["verdict"].as_str().unwrap();
+    let start = "B takes 1.070 ± 0.00";
+    assert!(
+        verdict.starts_with(start) && verdict.contains("`hash` accounts for "),
+        "{verdict}"
+    );
+    assert!(
+        verdict.contains(" of the 7.0 points. `hash` takes "),
+        "{verdict}"
+    );
 }

@@ -271,6 +271,7 @@ fn samples_and_calls_are_not_compared() {
 fn written(diff: &CallDiff) -> String {
     let options = TableOptions {
         rows: 0,
+        explain: true,
         paths: false,
         screen: Screen::default(),
     };

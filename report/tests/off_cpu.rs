@@ -234,6 +234,7 @@ fn diffs_compare_shares_of_time() {
     let mut out = Vec::new();
     let form = table::TableOptions {
         rows: 0,
+        explain: true,
         paths: false,
         screen: Screen::default(),
     };

@@ -114,6 +114,7 @@ fn compare(seed: u64, workload: &Workload, differs: Difference) -> CallVerdicts 
         module: String::new(),
         kind: Kind::Same,
         made: false,
+        own: true,
     });
     let series = CallSeries {
         by: workload.by,

@@ -2,9 +2,11 @@
 //! coverage of its intervals, power, and whether its plans hold; of samples, and of calls.
 //!
 //! `cargo bench -p uniprof-report --bench diff` prints them with their limits, of 200 pairs of sides; with `-- calls`,
-//! those of calls alone. `benches/diff.py` does the like with real recordings.
+//! those of calls alone, and with `-- looks` 2,000 comparisons with a look after every run. `benches/diff.py` does
+//! the like with real recordings.
 
 mod calls;
+mod sequential;
 mod simulated;
 
 const PAIRS: u64 = 200;
@@ -13,8 +15,12 @@ fn main() {
     // `cargo test --benches` runs this too: one pair shows that it works.
     let has = |wanted: &str| std::env::args().any(|flag| flag == wanted);
     let pairs = if has("--bench") { PAIRS } else { 1 };
+    if has("looks") {
+        return sequential::judge_all(pairs * 10);
+    }
     if !has("calls") {
         simulated::judge_all(pairs);
+        sequential::judge_all(pairs);
     }
     calls::judge_all(pairs);
 }

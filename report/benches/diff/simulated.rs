@@ -244,6 +244,7 @@ fn compare(workload: &Workload, sides: [Side; 2]) -> Verdicts {
         module: String::new(),
         kind: Kind::Same,
         made: false,
+        own: true,
     });
     let series = Series {
         unit: uniprof_report::recording::Unit::Samples,

@@ -5,8 +5,10 @@
 mod changes;
 
 use super::json::value;
+use super::listing::ListingSource;
+use super::sentence::verdict;
 use super::series::Quantity;
-use super::table::{advice, sides, verdict};
+use super::table::{advice, sides};
 use super::{Change, Diff};
 use crate::profile::found_by::FoundBy;
 use crate::profile::gather::Sampled;
@@ -104,14 +106,13 @@ pub fn write(
         payload::write_value("verdicts", &verdicts(diff, &listed), out)?;
         writeln!(out, "<section id=\"views\" hidden=\"\"></section>")?;
     }
-    changes::write(diff, &listed, out)?;
+    let verdict = verdict(&diff.listing(options.paths));
+    changes::write(diff, &verdict, &listed, out)?;
     shell::write_end("diff", "", out)
 }
 
 fn basis(diff: &Diff, all: &[&Recording], chosen: &str) -> Basis {
-    let mut lines = vec![verdict(
-        diff.listed(false).filter(|change| change.certain).count(),
-    )];
+    let mut lines = vec![verdict(&diff.listing(false))];
     lines.extend(advice(diff));
     for (letter, names, account) in sides(&diff.names, &diff.accounts) {
         let told = names.iter().cloned().chain(account.lines());

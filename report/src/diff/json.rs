@@ -1,5 +1,8 @@
 //! The comparison as a JSON object, for scripts.
 
+use super::listing::ListingSource;
+use super::sentence::verdict;
+use super::times::{TimeRatio, Times};
 use super::verdict::{Change, DETECTABLE_AT};
 use super::{Comparison, Diff};
 use crate::text::json_writer::JsonWriter;
@@ -22,12 +25,14 @@ pub trait JsonSource {
 /// The errors of `out`.
 pub fn write<S, V>(of: &Comparison<S, V>, paths: bool, out: &mut dyn Write) -> io::Result<()>
 where
-    Comparison<S, V>: JsonSource,
+    Comparison<S, V>: JsonSource + ListingSource,
 {
     let mut whole = of.fields(paths);
     let changes = whole["changes"].as_array().into_iter().flatten();
     let certain = changes.filter(|change| change["certain"] == true).count();
     for (name, value) in [
+        ("verdict", json!(verdict(&of.listing(paths)))),
+        ("times", json!(of.times.map(times))),
         ("a", json!(of.names[0])),
         ("b", json!(of.names[1])),
         ("warnings", json!(of.warnings)),
@@ -39,6 +44,20 @@ where
     }
     serde_json::to_writer_pretty(JsonWriter(out), &whole).map_err(io::Error::from)?;
     out.write_all(b"\n")
+}
+
+/// Seconds of a run, and B's as a part of A's.
+fn times(times: Times) -> Value {
+    let value = |ratio: TimeRatio| {
+        json!({
+            "seconds": ratio.seconds,
+            "ratio": ratio.ratio,
+            "interval": [ratio.interval.0, ratio.interval.1],
+            "interval_confidence": ratio.confidence,
+            "certain": ratio.is_certain(),
+        })
+    };
+    json!({"wall": times.wall.map(value), "processor": times.processor.map(value)})
 }
 
 /// Shares and changes are between 0 and 1.

@@ -13,12 +13,16 @@ pub trait ListingSource {
 /// The rows of a comparison, and their basis.
 #[derive(Debug)]
 pub struct Listing<'d> {
+    /// Sentences that precede the verdict.
+    pub(super) lead: Vec<String>,
     /// Descriptions of A's and of B's recordings.
     pub(super) names: &'d [Vec<String>; 2],
     pub(super) accounts: &'d [Account; 2],
     pub(super) warnings: &'d [String],
     /// What the comparison could have shown, and how it could show more.
     pub(super) advice: Vec<String>,
+    /// What was asked about.
+    pub(super) asked: String,
     /// The meaning of the numbers.
     pub(super) legend: String,
     pub(super) columns: &'static [Column],
@@ -66,6 +70,10 @@ pub(super) const CHANGE: &str = "change";
 pub(super) struct Row {
     pub certain: bool,
     pub grew: bool,
+    /// Whether the function's own time is counted, without its callees.
+    pub is_own_time: bool,
+    /// What the function does, to follow its name in the verdict: `takes 58 % more (± 9)`.
+    pub verb: String,
     /// Text of each column.
     pub cells: Vec<String>,
     pub function: String,
@@ -117,12 +125,4 @@ pub(crate) fn sides<'d>(
 ) -> impl Iterator<Item = (&'static str, &'d [String], &'d Account)> {
     let sides = ["A", "B"].into_iter().zip(names).zip(accounts);
     sides.map(|((letter, names), account)| (letter, &names[..], account))
-}
-
-/// The number of certain changes, in words.
-pub(crate) fn verdict(certain: usize) -> String {
-    match certain {
-        0 => "No change is certain.".to_owned(),
-        _ => format!("Certain changes: {certain}"),
-    }
 }

@@ -1,6 +1,7 @@
 //! The comparison as tables in Markdown, as GitHub and GitLab show it in a pull request.
 
-use super::listing::{Column, Listing, ListingSource, Row, verdict};
+use super::listing::{Column, Listing, ListingSource, Row};
+use super::sentence::verdict_in_markdown;
 use super::table::TableOptions;
 use crate::text::screen::Screen;
 use crate::views::markdown::{code, list};
@@ -14,7 +15,7 @@ pub fn write(of: &dyn ListingSource, options: TableOptions, out: &mut dyn Write)
     let listing = of.listing(options.paths);
     let (certain, others) = listing.rows.split_at(listing.certain());
     let most = options.most();
-    writeln!(out, "**{}**\n", verdict(certain.len()))?;
+    writeln!(out, "**{}**\n", verdict_in_markdown(&listing))?;
     write_table(&listing, certain, most, out)?;
     writeln!(
         out,
@@ -27,7 +28,7 @@ pub fn write(of: &dyn ListingSource, options: TableOptions, out: &mut dyn Write)
     list(&listing.advice, out)?;
     writeln!(out)?;
     write_table(&listing, others, most.saturating_sub(certain.len()), out)?;
-    writeln!(out, "{}\n\n</details>", listing.legend)
+    writeln!(out, "{}. {}\n\n</details>", listing.asked, listing.legend)
 }
 
 fn write_table(

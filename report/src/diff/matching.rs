@@ -4,7 +4,7 @@
 //! names is merged, image by image, because its functions can't be distinguished. If only one side has such
 //! code, it may be new, gone or neither.
 
-use super::modules::{Images, JIT, MatchedImage, Modules};
+use super::modules::{self, Images, JIT, MatchedImage, Modules};
 use crate::profile::labels::{LabelId, Labels};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,6 +54,8 @@ pub struct Match {
     pub kind: Kind,
     /// Whether it stands for a process, a thread or a stack without frames rather than for code.
     pub made: bool,
+    /// Whether its image is the user's own: the program, or a file outside the system's folders.
+    pub own: bool,
 }
 
 /// The function of each label.
@@ -169,6 +171,12 @@ impl Matching {
                 matching.functions[function as usize].made = true;
             }
         }
+        for label in 0..shares.len() as LabelId {
+            let is_own = modules::is_own(labels.text(labels.get(label).module));
+            if let Some(function) = matching.function(label).filter(|_| is_own) {
+                matching.functions[function as usize].own = true;
+            }
+        }
         matching
     }
 
@@ -215,6 +223,7 @@ impl Matching {
             module: module.to_owned(),
             kind,
             made: false,
+            own: false,
         });
         labels.for_each(|label| self.by_label[label as usize] = number);
     }

@@ -206,6 +206,16 @@ fn without_version(name: &str) -> String {
     stem.to_owned() + rest
 }
 
+/// Whether an image is the user's own rather than the system's: not its kernel, nor a library in its folders.
+pub(super) fn is_own(path: &str) -> bool {
+    let is_of_system = ["/lib", "/usr/lib", "["];
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let is_library = name.ends_with(".so") || name.contains(".so.");
+    path == JIT
+        || !(is_library && !path.contains('/')
+            || is_of_system.iter().any(|it| path.starts_with(it)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,12 +12,13 @@ pub(super) struct Questions {
     /// The items of each question; the first is tested, and the result applies to all.
     pub items: Vec<Vec<usize>>,
     error_rate: f64,
-    /// The sum of the questions' leeways.
+    /// The sum of the questions' leeways, times their weights.
     leeways: f64,
 }
 
 impl Questions {
-    /// Questions about `members`, whose shares can change by `leeway`. They have `error_rate` together.
+    /// Questions about `members`, whose shares can change by `leeway`, their weights included. They have
+    /// `error_rate` together.
     pub(crate) fn new(
         tally: &Tally,
         members: &[usize],

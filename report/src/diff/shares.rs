@@ -4,6 +4,9 @@ use super::Diff;
 use super::listing::{CHANGE, Column, Listing, ListingSource, OF, Row};
 use super::matching::Kind;
 use super::plan::RECORDINGS_MAX;
+use super::sentence;
+use super::series::Quantity;
+use super::settled::verdict_on_times;
 use super::verdict::{Change, DETECTABLE_AT};
 use crate::recording::unit::Unit;
 
@@ -20,10 +23,15 @@ const COLUMNS: &[Column] = &[
 impl ListingSource for Diff {
     fn listing(&self, paths: bool) -> Listing<'_> {
         Listing {
+            lead: lead(self),
             names: &self.names,
             accounts: &self.accounts,
             warnings: &self.warnings,
             advice: advice(self),
+            asked: self
+                .options
+                .asked
+                .words(&self.series, self.options.least_share),
             legend: legend(self),
             columns: COLUMNS,
             rows: self.listed(paths).map(|it| row(self, it)).collect(),
@@ -44,6 +52,8 @@ fn row(diff: &Diff, change: &Change) -> Row {
     Row {
         certain: change.certain,
         grew: change.estimate.change() > 0.0,
+        is_own_time: diff.series.items[change.item].counted == Quantity::Own,
+        verb: verb(diff, change),
         cells: vec![
             cells.change,
             cells.interval,
@@ -57,6 +67,28 @@ fn row(diff: &Diff, change: &Change) -> Row {
         short_notes: cells.notes.replace(UNMATCHED, Kind::Unmatched.name()),
         notes: cells.notes,
         sentence,
+    }
+}
+
+/// The verdict on the time of whole runs, and why there are no more of them.
+fn lead(diff: &Diff) -> Vec<String> {
+    let times = diff.times.map(|times| verdict_on_times(diff, &times));
+    times.into_iter().chain(diff.ending.clone()).collect()
+}
+
+/// What a function does in B, for the verdict.
+fn verb(diff: &Diff, change: &Change) -> String {
+    let estimate = &change.estimate;
+    let whole = diff.series.unit.what();
+    let all = |share: f64| format!("{:.1} % of the {whole}", share * 100.0);
+    match (estimate.relative(), change.relative) {
+        (None, _) => format!("is new, with {}", all(estimate.b)),
+        (Some(_), _) if estimate.b <= 0.0 => format!("is gone; it had {}", all(estimate.a)),
+        (Some(relative), interval) => {
+            let (size, half) = sentence::by(relative, interval.unwrap_or((relative, relative)));
+            let more = if relative > 0.0 { "more" } else { "less" };
+            format!("takes {size} {more} of the {whole} ({half})")
+        }
     }
 }
 

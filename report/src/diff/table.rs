@@ -1,7 +1,8 @@
 //! The comparison as a table for a terminal.
 
+pub(crate) use super::listing::sides;
 use super::listing::{CHANGE, Column, Listing, ListingSource, Row};
-pub(crate) use super::listing::{sides, verdict};
+use super::sentence::verdict;
 pub(crate) use super::shares::{Cells, advice, legend};
 use crate::text::printable;
 use crate::text::screen::{Color, Screen, width};
@@ -14,6 +15,8 @@ pub struct TableOptions {
     pub rows: usize,
     /// Whether to list call paths.
     pub paths: bool,
+    /// Whether to show the reasoning: what is compared, its warnings, what could have been found.
+    pub explain: bool,
     /// Width and colours of the terminal.
     pub screen: Screen,
 }
@@ -28,16 +31,16 @@ impl TableOptions {
     }
 }
 
-/// Writes the table: certain changes first, then by the size that is certain.
+/// Writes the verdict and the table: certain changes first, then by the size that is certain.
 ///
 /// # Errors
 /// The errors of `out`.
 pub fn write(of: &dyn ListingSource, options: TableOptions, out: &mut dyn Write) -> io::Result<()> {
     let screen = options.screen;
     let listing = of.listing(options.paths);
-    write_basis(&listing, screen, out)?;
     let certain = listing.certain();
-    writeln!(out, "\n{}\n", verdict(certain))?;
+    screen.write_prose("", &verdict(&listing), 0, out)?;
+    writeln!(out)?;
     let most = options.most();
     let rows = &listing.rows[..most.min(listing.rows.len())];
     let columns = Columns::of(listing.columns, rows, screen);
@@ -58,10 +61,23 @@ pub fn write(of: &dyn ListingSource, options: TableOptions, out: &mut dyn Write)
         screen.write_prose("", &note, 2, out)?;
     }
     writeln!(out)?;
-    screen.write_prose("", &listing.legend, 0, out)
+    if !options.explain {
+        let asked = match listing.warnings.len() {
+            0 => format!("{}. --explain: why.", listing.asked),
+            1 => format!("{}; 1 warning. --explain: which, and why.", listing.asked),
+            count => format!(
+                "{}; {count} warnings. --explain: which, and why.",
+                listing.asked
+            ),
+        };
+        return screen.write_prose("", &asked, 0, out);
+    }
+    write_basis(&listing, screen, out)?;
+    screen.write_prose("", &format!("{}.", listing.asked), 2, out)?;
+    screen.write_prose("", &listing.legend, 2, out)
 }
 
-/// Writes the basis of the table below: the sides, warnings and advice.
+/// Writes the basis of the table: the sides, warnings and advice.
 fn write_basis(listing: &Listing<'_>, screen: Screen, out: &mut dyn Write) -> io::Result<()> {
     for (letter, names, account) in sides(listing.names, listing.accounts) {
         for name in names {

@@ -66,22 +66,24 @@ pub fn judge(series: &Series, options: &DiffOptions) -> Verdicts {
     let tally = Tally::new(series, &BTreeSet::new(), Scope::Item);
     let whole = Whole::new(series, &tally, options.least_change);
     let (estimates, runs) = whole.estimates(&tally);
+    let weight = |item: usize| options.asked.weight(series, &series.items[item]);
+    let leeways = (0..estimates.len()).map(|item| weight(item) * whole.known[item].leeway);
+    let leeways: Vec<f64> = leeways.collect();
     let is_path = |item: usize| series.items[item].counted == Quantity::Path;
     let [functions, paths] = [false, true].map(|paths| {
         let members = (0..estimates.len()).filter(|item| is_path(*item) == paths);
         let members: Vec<usize> = members
-            .filter(|item| series.is_matched(&series.items[*item]))
+            .filter(|item| series.is_matched(&series.items[*item]) && weight(*item) > 0.0)
             .collect();
-        let leeway = |item: usize| whole.known[item].leeway;
         let rate = options.false_discoveries;
-        let questions = Questions::new(&tally, &members, &leeway, rate);
+        let questions = Questions::new(&tally, &members, &|item| leeways[item], rate);
         let mut family = Family::new(questions);
-        family.judge(series, &whole, &estimates);
+        family.judge(series, &whole, &estimates, &leeways);
         family
     });
     let change = |item: usize| {
         let family = if is_path(item) { &paths } else { &functions };
-        family.change(item, &estimates[item], &whole, options)
+        family.change(item, &estimates[item], leeways[item], options)
     };
     let mut changes: Vec<Change> = (0..estimates.len()).map(change).collect();
     sort(&mut changes, series);
@@ -149,10 +151,9 @@ impl Family {
         self.questions.allowed(leeway, step)
     }
 
-    fn judge(&mut self, series: &Series, whole: &Whole, estimates: &[Estimate]) {
-        let allowed = |family: &Family, item: usize, step: usize| {
-            family.allowed(whole.known[item].leeway, step)
-        };
+    fn judge(&mut self, series: &Series, whole: &Whole, estimates: &[Estimate], leeways: &[f64]) {
+        let allowed =
+            |family: &Family, item: usize, step: usize| family.allowed(leeways[item], step);
         let mut apart = BTreeSet::new();
         let mut outside = Some(estimates.to_vec());
         while let Some(found) = outside.as_ref().filter(|_| apart.len() < STEPS_MAX) {
@@ -204,11 +205,10 @@ impl Family {
         &self,
         item: usize,
         estimate: &Estimate,
-        whole: &Whole,
+        leeway: f64,
         options: &DiffOptions,
     ) -> Change {
         let certain = self.passed.contains(&item);
-        let leeway = whole.known[item].leeway;
         let confidence = if certain {
             1.0 - self.allowed(leeway, self.steps)
         } else {
@@ -223,7 +223,8 @@ impl Family {
             interval: estimate.interval(confidence),
             relative: estimate.relative_interval(confidence),
             confidence,
-            detectable: options.least_change + needed + POWER * estimate.error(),
+            // No share changes by more.
+            detectable: (options.least_change + needed + POWER * estimate.error()).min(1.0),
         }
     }
 }
@@ -258,6 +259,7 @@ mod tests {
                     module: String::new(),
                     kind: Kind::Same,
                     made: false,
+                    own: true,
                 })
                 .collect(),
             items: (0..functions as u32)

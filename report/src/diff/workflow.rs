@@ -1,6 +1,7 @@
 //! The comparison as annotations for a workflow of GitHub Actions.
 
-use super::listing::{ListingSource, verdict};
+use super::listing::ListingSource;
+use super::sentence::verdict;
 use super::table::TableOptions;
 use crate::text::short;
 use crate::views::workflow::{Level, SHOWN, annotate};
@@ -13,7 +14,7 @@ use std::io::{self, Write};
 /// The errors of `out`.
 pub fn write(of: &dyn ListingSource, options: TableOptions, out: &mut dyn Write) -> io::Result<()> {
     let listing = of.listing(options.paths);
-    let mut summary = vec![verdict(listing.certain())];
+    let mut summary = vec![verdict(&listing)];
     summary.extend(listing.warnings.iter().cloned());
     annotate(Level::Notice, &summary.join("\n"), out)?;
     for (level, grew) in [(Level::Warning, true), (Level::Notice, false)] {

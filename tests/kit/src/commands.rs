@@ -71,8 +71,9 @@ pub fn exports(recording: &str) -> Vec<Words> {
 /// Each form of a comparison of two recordings; its pictures go to standard output.
 #[must_use]
 pub fn comparisons(before: &str, after: &str) -> Vec<Words> {
-    let forms: [&[&str]; 8] = [
+    let forms: [&[&str]; 9] = [
         &[],
+        &["--explain"],
         &["--paths"],
         &["--width", "60"],
         &["--json"],

@@ -6,6 +6,7 @@ use super::{Blocks, CallChange, CallDiff, Measure};
 use crate::diff::json::JsonSource;
 use crate::diff::listing::{CHANGE, Column, Listing, ListingSource, OF, Row};
 use crate::diff::matching::Kind;
+use crate::diff::sentence;
 use serde_json::{Value, json};
 use uprof::words::duration;
 
@@ -24,10 +25,15 @@ const COLUMNS: &[Column] = &[
 impl ListingSource for CallDiff {
     fn listing(&self, _: bool) -> Listing<'_> {
         Listing {
+            lead: Vec::new(),
             names: &self.names,
             accounts: &self.accounts,
             warnings: &self.warnings,
             advice: self.advice(),
+            asked: format!(
+                "Asked about {} changes of calls",
+                self.verdicts.changes.len()
+            ),
             legend: legend(self),
             columns: COLUMNS,
             rows: self
@@ -66,7 +72,17 @@ fn row(diff: &CallDiff, change: &CallChange) -> Row {
     let sentence = format!(
         "({of}): {a} to {b}, change {whole}, apart from what most functions changed by {apart} ({interval})"
     );
+    let more = if change.apart() > 0.0 { "more" } else { "less" };
+    let (size, half) = sentence::by(change.apart(), (low, high));
+    let verb = match (change.of, change.calls) {
+        (Measure::Rate, [0.0, _]) => "is called now".to_owned(),
+        (Measure::Rate, [_, 0.0]) => "is no more called".to_owned(),
+        (Measure::Rate, _) => format!("has {size} {more} calls ({half})"),
+        (Measure::Own | Measure::Total, _) => format!("takes {size} {more} per call ({half})"),
+    };
     Row {
+        verb,
+        is_own_time: change.of == Measure::Own,
         certain: change.certain,
         grew: change.estimate.change() > 0.0,
         cells: vec![a, b, whole, apart, interval, of.to_owned()],

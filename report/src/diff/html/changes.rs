@@ -1,6 +1,6 @@
 //! The table of changes in a page: the rows of the terminal's table, with the same numbers.
 
-use crate::diff::table::{Cells, legend, verdict};
+use crate::diff::table::{Cells, legend};
 use crate::diff::{Change, Diff};
 use crate::text::short;
 use crate::views::html::shell::text;
@@ -10,8 +10,12 @@ use std::io::{self, Write};
 const ROWS_MAX: usize = 2000;
 
 /// Writes the changes of a list, the certain ones first.
-pub(super) fn write(diff: &Diff, listed: &[&Change], out: &mut dyn Write) -> io::Result<()> {
-    let certain = listed.iter().filter(|change| change.certain).count();
+pub(super) fn write(
+    diff: &Diff,
+    verdict: &str,
+    listed: &[&Change],
+    out: &mut dyn Write,
+) -> io::Result<()> {
     writeln!(
         out,
         "<section id=\"changes\">\n<h2>{}</h2>\n<p class=\"lead\">{}</p>\n\
@@ -19,7 +23,7 @@ pub(super) fn write(diff: &Diff, listed: &[&Change], out: &mut dyn Write) -> io:
          <th class=\"number\">Change</th><th class=\"number\">Interval</th>\
          <th class=\"number\">A</th><th class=\"number\">B</th><th class=\"number\">Relative</th>\
          <th>Of</th><th class=\"function\">Function</th></tr></thead>\n<tbody>",
-        verdict(certain),
+        text(verdict),
         text(&legend(diff))
     )?;
     for change in listed.iter().take(ROWS_MAX) {
@@ -109,6 +113,7 @@ mod tests {
                     module: String::new(),
                     kind: Kind::Same,
                     made: false,
+                    own: true,
                 }],
                 items: vec![item; changes],
                 ..Series::default()
@@ -120,11 +125,13 @@ mod tests {
             accounts: [Account::default(), Account::default()],
             names: [Vec::new(), Vec::new()],
             warnings: Vec::new(),
+            times: None,
+            ending: None,
             options: DiffOptions::default(),
         };
         let mut out = Vec::new();
         let listed: Vec<&Change> = diff.listed(false).collect();
-        write(&diff, &listed, &mut out).unwrap();
+        write(&diff, "No change is certain.", &listed, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 

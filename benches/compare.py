@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""How often `uniprof compare` is right, live: false alarms, power, and how many runs it takes.
+
+    benches/compare.py [--tries N] [--programs A,B] [--most RUNS]     by default 20 tries of each program
+
+Takes hours. Needs `cargo build --release --locked` and what benches/diff.py needs. Each try compares a program of
+benches/diff/, or the bundled workload, with itself, once as it is and once with one function slower, at random
+addresses and beside another busy program. An alarm is a try of equal sides in which anything is called certain, be it a
+function or the time of whole runs. Found is the planted function, certain and up; the mean number of runs is that of
+each side.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+
+from diff import PROGRAMS, UNIPROF, prepare
+
+# Rounds of about a second, fewer than diff.py has.
+ROUNDS_PART = 0.3
+SLOWER = 5
+BUSY = "while True: sum(i * i for i in range(100000))"
+
+
+def commands(name, folder):
+    """The command of each side for a slowdown, and the function that is slower."""
+    if name == "workload":
+        return lambda slower: [UNIPROF, "workload", "--requests", "3000", "--slower", str(slower)], "uniprof::workload::hash"
+    program = prepare(name, folder)
+    _, rounds, _, function = PROGRAMS[name]
+    return lambda slower: [*program, str(int(rounds * ROUNDS_PART)), str(slower)], function
+
+
+def compare(before, after, most):
+    done = subprocess.run([UNIPROF, "compare", "--json", "--rows", "0", "-n", str(most), "-F", "1997", "--",
+                           *before, "--vs", *after], check=False, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    if done.returncode not in (0, 1):
+        sys.exit(f"cannot compare: {done.stderr.decode()}")
+    return json.loads(done.stdout)
+
+
+def certain_times(found):
+    times = (found["times"] or {}).values()
+    return any(time and time["certain"] for time in times)
+
+
+def measure(name, options, folder):
+    command, function = commands(name, folder)
+    alarms, found, runs = 0, 0, {0: [], SLOWER: []}
+    for number in range(options.tries):
+        for slower in (0, SLOWER):
+            result = compare(command(0), command(slower), options.most)
+            runs[slower].append(len(result["a"]))
+            certain = [change for change in result["changes"] if change["certain"]]
+            if slower:
+                found += any(change["name"] == function and change["change"] > 0 for change in certain)
+            else:
+                alarms += bool(certain) or certain_times(result)
+            print(f"  {name} {number} +{slower} %: {runs[slower][-1]} runs, {result['verdict']}", flush=True)
+    mean = {slower: sum(counts) / len(counts) for slower, counts in runs.items()}
+    tries = options.tries
+    print(f"| {name} | {alarms}/{tries} | {mean[0]:.1f} | {found}/{tries} | {mean[SLOWER]:.1f} |", flush=True)
+    print(f"figure\tcompare, {name}: alarms\t{alarms * 100 / tries:.1f}\t%\t\t\tours <= 5")
+    print(f"figure\tcompare, {name}: {SLOWER} % slower function found\t{found * 100 / tries:.1f}\t%\t\t\tours >= 95")
+    print(f"figure\tcompare, {name}: runs of each side until found\t{mean[SLOWER]:.1f}\truns\t\t\t", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tries", type=int, default=20)
+    parser.add_argument("--most", type=int, default=30)
+    parser.add_argument("--programs", default="workload,shelf,packer,texts")
+    options = parser.parse_args()
+    print("| program | alarms | runs then | found | runs then |")
+    busy = subprocess.Popen([sys.executable, "-c", BUSY])
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            for name in options.programs.split(","):
+                measure(name, options, folder)
+    finally:
+        busy.kill()
+
+
+if __name__ == "__main__":
+    main()

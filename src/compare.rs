@@ -1,0 +1,292 @@
+//! `uniprof compare`: runs two commands in turns until it is certain which is faster and where, or compares folders of
+//! recordings.
+
+mod commands;
+mod folders;
+mod run_folder;
+mod run_progress;
+mod runs;
+
+use crate::diff::verdicts::Verdicts;
+use crate::outcome::Outcome;
+use crate::progress::Progress;
+use crate::quantity::{parse_rate, parse_share};
+use crate::selection::{Selecting, inform, say};
+use anyhow::{Context, bail};
+use commands::SideCommand;
+use run_folder::RunFolder;
+use run_progress::RunProgress;
+use runs::{RunOptions, Runs};
+use std::fs;
+use std::path::{Path, PathBuf};
+#[cfg(feature = "record")]
+use uniprof_record::signal;
+use uniprof_report::diff::{
+    AWAITED_SHARE, Comparable, Diff, DiffOptions, LookRates, RUNS_MIN, Sequence, Standing, Times,
+    comparable, diff,
+};
+use uniprof_report::images::Library;
+use uniprof_report::recording::Recording;
+use uniprof_report::text::short;
+
+/// Run two commands in turns until it is certain which is faster, and where
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  uniprof compare -- ./old input --vs ./new input
+  uniprof compare --prepare 'sync' -n 50 './old input' './new input'
+  uniprof compare --detect 2% --functions parse -- ./old input --vs ./new input
+  uniprof compare before after                 folders of `uniprof record --runs 5 -o before -- ./old`
+
+Runs end when every question is settled: a change is certain, or a change of the size --detect is excluded; or after \
+the most runs. Questions are the processor time, the wall time, and functions with at least 10 % of the samples. \
+However many runs it takes, of all changes that are called certain, at most --false-discoveries are not.")]
+pub struct Args {
+    /// The command before, as a shell reads it, or a folder of recordings
+    #[arg(value_name = "A", required_unless_present = "commands", requires = "b")]
+    a: Option<String>,
+    /// The command after, or a folder
+    #[arg(value_name = "B")]
+    b: Option<String>,
+    /// Both commands, with --vs between them
+    #[arg(last = true, value_name = "COMMAND", conflicts_with = "a")]
+    commands: Vec<String>,
+    /// Most runs of each command
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 30,
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(2..=1000))]
+    most: usize,
+    /// Go on until a change of this size is certain or excluded
+    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = parse_share)]
+    detect: f64,
+    /// Runs of each command beforehand that don't count
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    warmup: usize,
+    /// A shell command before each run
+    #[arg(long, value_name = "COMMAND")]
+    prepare: Option<String>,
+    /// Compare runs that end with a status other than 0
+    #[arg(short, long)]
+    ignore_failure: bool,
+    /// Samples a second of each thread
+    #[arg(short = 'F', long, value_name = "HZ", default_value = "997", value_parser = parse_rate)]
+    frequency: f64,
+    /// Keep the recordings in this new folder
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    selecting: Selecting,
+    #[command(flatten)]
+    verdicts: Verdicts,
+}
+
+impl Args {
+    /// Whether only recordings are read, which may be hostile.
+    pub fn reads(&self) -> bool {
+        self.folders().is_some()
+    }
+
+    fn folders(&self) -> Option<[&str; 2]> {
+        let (a, b) = self.a.as_deref().zip(self.b.as_deref())?;
+        [a, b]
+            .iter()
+            .all(|side| Path::new(side).is_dir())
+            .then_some([a, b])
+    }
+
+    fn commands(&self) -> anyhow::Result<[SideCommand; 2]> {
+        match (&self.a, &self.b) {
+            (Some(a), Some(b)) => {
+                let is_recording = |text: &&String| text.ends_with(".uprof");
+                if let Some(file) = [a, b].into_iter().find(is_recording) {
+                    bail!("{file} is a recording, not a command; uniprof diff compares recordings");
+                }
+                commands::of_texts([a, b])
+            }
+            _ => commands::of_words(&self.commands),
+        }
+    }
+}
+
+/// Runs the subcommand.
+pub fn run(args: Args) -> anyhow::Result<Outcome> {
+    let library = args.selecting.images.library()?;
+    let found = match args.folders() {
+        Some(folders) => compare_folders(&args, folders, &library)?,
+        None => compare_commands(&args, &library)?,
+    };
+    args.verdicts.refuse_missing(&found)?;
+    args.verdicts.write(&found)?;
+    args.verdicts.apply_rules(&found)
+}
+
+fn compare_folders(args: &Args, folders: [&str; 2], library: &Library) -> anyhow::Result<Diff> {
+    let [a, b] = folders.map(|folder| folders::open(folder, library));
+    let recordings = [a?, b?];
+    let mut found = Look::new(args, &recordings, library).compare(&Sequence::new(1), args)?;
+    if !folders::are_in_turns(found_sides(&recordings).each_ref().map(Vec::as_slice)) {
+        found.warnings.push(
+            "the runs of A and B were not made in turns, so load that came meanwhile looks like a change; `uniprof \
+             compare -- A --vs B` makes them in turns"
+                .to_owned(),
+        );
+    }
+    Ok(found)
+}
+
+/// References to the recordings of both sides.
+fn found_sides(recordings: &[Vec<Recording>; 2]) -> [Vec<&Recording>; 2] {
+    recordings.each_ref().map(|side| side.iter().collect())
+}
+
+fn compare_commands(args: &Args, library: &Library) -> anyhow::Result<Diff> {
+    let commands = args.commands()?;
+    let folder = RunFolder::new(args.output.as_deref())?;
+    let texts = commands.each_ref().map(|command| command.text.clone());
+    let options = RunOptions {
+        frequency: args.frequency,
+        prepare: args.prepare.as_deref(),
+        ignore_failure: args.ignore_failure,
+        embeds: args.output.is_some(),
+    };
+    let mut runs = Runs::new(commands, options, folder.path());
+    #[cfg(feature = "record")]
+    signal::hold_stops();
+    for _ in 0..args.warmup {
+        for side in 0..2 {
+            if let Some(path) = runs.run(side, 0)? {
+                fs::remove_file(path)?;
+            }
+        }
+    }
+    let sequence = Sequence::new(args.most);
+    let mut recordings = [Vec::new(), Vec::new()];
+    let mut progress = RunProgress::new(args.most);
+    let mut found: Option<Diff> = None;
+    'runs: for pair in 0..args.most {
+        // A B B A: what changes steadily meanwhile is the same for both.
+        for side in if pair % 2 == 0 { [0, 1] } else { [1, 0] } {
+            progress.tell(side);
+            let Some(path) = runs.run(side, pair + 1)? else {
+                break 'runs;
+            };
+            let recording = folders::one(&path, library)?;
+            refuse_short(&recording, &texts[side])?;
+            recordings[side].push(recording);
+        }
+        if sequence.is_look(pair + 1) {
+            let mut look = Look::new(args, &recordings, library).compare(&sequence, args)?;
+            let standing = Standing::new(&look, &look.times.unwrap_or_default(), args.detect);
+            progress.stands(&standing);
+            look.ending = Some(ending(pair + 1, &standing, args.detect));
+            found = Some(look);
+            if standing.open.is_empty() {
+                break;
+            }
+        }
+    }
+    progress.clear();
+    let mut found = found.with_context(|| {
+        format!(
+            "stopped before {} runs of each command, the fewest that are compared",
+            RUNS_MIN.min(args.most)
+        )
+    })?;
+    if let Some(difference) = runs.difference() {
+        say(&format!("warning: {difference}"));
+        found.warnings.push(difference);
+    }
+    for (letter, text) in ["A", "B"].iter().zip(texts) {
+        inform(&format!("{letter} is {text}"));
+    }
+    Ok(found)
+}
+
+/// Why there are no more runs, and what is excluded.
+fn ending(runs: usize, standing: &Standing, size: f64) -> String {
+    let (size, awaited) = (size * 100.0, AWAITED_SHARE * 100.0);
+    match &standing.open[..] {
+        [] if standing.certain == 0 => format!(
+            "After {runs} runs of each, a change of {size}% is excluded, of the whole and of functions with {awaited}% \
+             or more."
+        ),
+        [] => format!(
+            "After {runs} runs of each, another change of {size}% is excluded, of functions with {awaited}% or more."
+        ),
+        open => format!(
+            "After {runs} runs of each, a change of {size}% is neither certain nor excluded for {}: more or longer \
+             runs (-n) decide it.",
+            listed(open)
+        ),
+    }
+}
+
+/// Most names of a list.
+const LISTED_MAX: usize = 4;
+
+/// `a, b and 3 more`
+fn listed(names: &[String]) -> String {
+    let shown = names.iter().take(LISTED_MAX).map(|name| short(name));
+    let shown = shown.collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(LISTED_MAX) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+/// Fewest samples of a run.
+const SAMPLES_MIN: u64 = 20;
+
+fn refuse_short(recording: &Recording, command: &str) -> anyhow::Result<()> {
+    let samples: u64 = recording
+        .blocks()
+        .iter()
+        .map(|block| u64::from(block.samples))
+        .sum();
+    if samples < SAMPLES_MIN {
+        bail!(
+            "a run of `{command}` takes {:.3} s and has {samples} samples, too few to compare; let it do its work many \
+             times over, or give a higher rate (-F)",
+            recording.seconds()
+        );
+    }
+    Ok(())
+}
+
+/// A look at all runs.
+struct Look<'r> {
+    sides: [Vec<&'r Recording>; 2],
+    library: &'r Library,
+    options: DiffOptions,
+}
+
+impl<'r> Look<'r> {
+    fn new(args: &Args, recordings: &'r [Vec<Recording>; 2], library: &'r Library) -> Look<'r> {
+        Look {
+            sides: found_sides(recordings),
+            library,
+            options: DiffOptions {
+                gather: args.selecting.options(1),
+                identify: args.selecting.identify,
+                ..args.verdicts.options()
+            },
+        }
+    }
+
+    /// Compares all runs, at one of the looks of `sequence`.
+    fn compare(mut self, sequence: &Sequence, args: &Args) -> anyhow::Result<Diff> {
+        let rate = args.verdicts.false_discoveries;
+        let rates = LookRates::new(sequence, rate);
+        self.options.false_discoveries = rates.functions;
+        self.options.confidence = 1.0 - sequence.spent(rate);
+        let [a, b] = self.sides.each_ref().map(Vec::as_slice);
+        if comparable(a.iter().chain(b).copied()) != Comparable::Samples {
+            bail!("these are recordings of calls; uniprof diff compares them");
+        }
+        let progress = Progress::new();
+        let tell = |done, total| progress.tell(done, total);
+        let mut found = diff(a, b, self.library, &self.options, &tell, None);
+        let in_turns = folders::are_in_turns([a, b]);
+        found.times = Some(Times::of([a, b], in_turns, 1.0 - rates.time));
+        Ok(found)
+    }
+}

@@ -1,0 +1,68 @@
+//! Recordings of a folder, one for each run, as `record --runs` writes them.
+
+use crate::images::place_given;
+use crate::output::keep;
+use anyhow::{Context, bail};
+use std::fs;
+use std::path::{Path, PathBuf};
+use uniprof_report::images::Library;
+use uniprof_report::recording::Recording;
+
+/// Most recordings of a folder.
+const FOLDER_RECORDINGS_MAX: usize = 1000;
+
+/// Opens the recordings of a folder, in the order of their start.
+///
+/// # Errors
+/// There are none, or too many, or one can't be read.
+pub fn open(folder: &str, library: &Library) -> anyhow::Result<Vec<Recording>> {
+    let entries =
+        fs::read_dir(folder).with_context(|| format!("cannot read the folder {folder}"))?;
+    let paths = entries.map(|entry| entry.map(|entry| entry.path()));
+    let paths = paths.collect::<Result<Vec<PathBuf>, _>>()?;
+    let is_recording = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "uprof");
+    let mut paths: Vec<PathBuf> = paths.into_iter().filter(is_recording).collect();
+    if paths.is_empty() {
+        bail!(
+            "{folder} has no recording (*.uprof); `uniprof record --runs 5 -o {folder} -- COMMAND` makes some"
+        );
+    }
+    if paths.len() > FOLDER_RECORDINGS_MAX {
+        bail!(
+            "{folder} has {} recordings; at most {FOLDER_RECORDINGS_MAX} are compared",
+            paths.len()
+        );
+    }
+    paths.sort();
+    let opened = paths.iter().map(|path| one(path, library));
+    let mut opened = opened.collect::<anyhow::Result<Vec<Recording>>>()?;
+    opened.sort_by_key(Recording::start_realtime_ns);
+    Ok(opened)
+}
+
+/// Opens a recording.
+///
+/// # Errors
+/// It can't be read.
+pub fn one(path: &Path, library: &Library) -> anyhow::Result<Recording> {
+    keep(path);
+    let mut recording = Recording::open(path).context("cannot compare")?;
+    place_given(&mut recording, library);
+    Ok(recording)
+}
+
+/// Whether runs of both sides were made in turns: each pair before the next.
+pub fn are_in_turns([a, b]: [&[&Recording]; 2]) -> bool {
+    let starts = a
+        .iter()
+        .zip(b)
+        .map(|(a, b)| a.start_realtime_ns().zip(b.start_realtime_ns()));
+    let Some(starts) = starts.collect::<Option<Vec<_>>>() else {
+        return false;
+    };
+    let pairs = starts.windows(2);
+    a.len() == b.len()
+        && pairs
+            .into_iter()
+            .all(|two| two[0].0.max(two[0].1) < two[1].0.min(two[1].1))
+}

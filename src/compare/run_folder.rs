@@ -1,0 +1,51 @@
+//! The folder of the recordings of runs: kept if the user named it, else removed at the end.
+
+use anyhow::Context;
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// A new folder with one for each side.
+pub struct RunFolder {
+    path: PathBuf,
+    is_kept: bool,
+}
+
+impl RunFolder {
+    /// Creates the folder `kept`, or a temporary one. Only the owner can read recordings.
+    ///
+    /// # Errors
+    /// Those of the file system, for example that the folder exists.
+    pub fn new(kept: Option<&Path>) -> anyhow::Result<RunFolder> {
+        let path = match kept {
+            Some(path) => path.to_path_buf(),
+            None => std::env::temp_dir().join(format!("uniprof-compare-{}", std::process::id())),
+        };
+        let mut builder = DirBuilder::new();
+        builder.mode(0o700);
+        builder.create(&path).with_context(|| {
+            format!("cannot create the folder {} for recordings", path.display())
+        })?;
+        let folder = RunFolder {
+            path,
+            is_kept: kept.is_some(),
+        };
+        for side in ["a", "b"] {
+            builder.create(folder.path.join(side))?;
+        }
+        Ok(folder)
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for RunFolder {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}

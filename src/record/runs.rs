@@ -1,0 +1,76 @@
+//! `uniprof record --runs`: several runs of a command, each recorded by a recorder of its own, since a recorder gives
+//! its privileges up.
+
+use crate::outcome::Outcome;
+use crate::record::Args;
+use crate::terminal;
+use anyhow::{Context, bail};
+use std::ffi::OsString;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::process::Command;
+
+/// The default folder of recordings.
+const DEFAULT_FOLDER: &str = "runs";
+
+/// Records `count` runs into a new folder.
+pub fn run(args: &Args, count: u32) -> anyhow::Result<Outcome> {
+    let folder = args.output.as_deref().unwrap_or(Path::new(DEFAULT_FOLDER));
+    let mut builder = DirBuilder::new();
+    let made = builder.mode(0o700).create(folder);
+    made.with_context(|| {
+        format!(
+            "cannot create the folder {} for recordings",
+            folder.display()
+        )
+    })?;
+    // The flags are those of this run, with the path of one recording.
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let flags = words
+        .iter()
+        .position(|word| word == "--")
+        .unwrap_or(words.len());
+    let mut others = 0;
+    let mut first = None;
+    for number in 1..=count {
+        let path = folder.join(format!("{number:03}.uprof"));
+        let mut recorder = Command::new(std::env::current_exe()?);
+        recorder
+            .args(without_runs(&words[..flags]))
+            .arg("--run")
+            .arg(&path);
+        let status = recorder
+            .args(&words[flags..])
+            .status()
+            .context("cannot start a recorder")?;
+        if !path.exists() {
+            bail!("run {number} of {count} could not be recorded");
+        }
+        let Some(code) = status.code() else {
+            bail!("the recorder of run {number} was killed: {status}");
+        };
+        if code != *first.get_or_insert(code) || code != 0 {
+            others += 1;
+            let path = path.display();
+            terminal::say(format_args!(
+                "uniprof: run {number} ended with status {code}; remove {path} if it did not do its work"
+            ));
+        }
+    }
+    Ok(Outcome::lossy_if(others > 0))
+}
+
+/// The flags without `--runs N`.
+fn without_runs(flags: &[OsString]) -> Vec<&OsString> {
+    let mut kept = Vec::new();
+    let mut is_number = false;
+    for flag in flags {
+        let text = flag.to_string_lossy();
+        if !is_number && text != "--runs" && !text.starts_with("--runs=") {
+            kept.push(flag);
+        }
+        is_number = !is_number && text == "--runs";
+    }
+    kept
+}
