@@ -96,7 +96,7 @@ struct Cli {
 enum Command {
     /// Sample a guest or process into a recording
     #[cfg(feature = "record")]
-    Record(record::Args),
+    Record(Box<record::Args>),
     #[cfg(feature = "record")]
     Save(save::Args),
     /// Record a bundled workload for 3 s and draw it

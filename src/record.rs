@@ -29,8 +29,7 @@ use crate::{target, terminal};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 #[cfg(feature = "report")]
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use uniprof_record::plan::{LEAF_STACK_BYTES, USUAL_STOPS_HZ};
 use uniprof_record::signal;

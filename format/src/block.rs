@@ -77,17 +77,6 @@ pub enum Payload {
     Unknown(u16),
 }
 
-/// Records of what exists from a time on.
-#[derive(Debug)]
-pub enum Change {
-    /// Starts, names and ends of vCPUs or threads.
-    Tasks(Vec<TaskEvent>),
-    /// Changes of address spaces.
-    Modules(Vec<ModuleEvent>),
-    /// Address spaces of a guest.
-    Spaces(Vec<SpaceEvent>),
-}
-
 impl<'a> Block<'a> {
     pub(crate) fn new(offset: u64, header: &BlockHeader, stored: &'a [u8]) -> Self {
         Block {
@@ -152,26 +141,6 @@ impl<'a> Block<'a> {
     /// A fault in the payload, with the position of the block.
     pub fn payload(&self) -> Result<Payload, DecodeError> {
         self.decode().map_err(|what| self.error(what))
-    }
-
-    /// The records of a block that says what exists from a time on; `None` for any other block.
-    ///
-    /// # Errors
-    /// A fault in the payload, with the position of the block.
-    // Beside `payload`, so that a recorder needs no code that decodes samples.
-    pub fn change(&self) -> Result<Option<Change>, DecodeError> {
-        let block_type = self.known_type();
-        let Some(of @ (BlockType::Tasks | BlockType::Modules | BlockType::Spaces)) = block_type
-        else {
-            return Ok(None);
-        };
-        let raw = self.decompress().map_err(|what| self.error(what))?;
-        let change = match of {
-            BlockType::Tasks => cold::parse(&raw).map(Change::Tasks),
-            BlockType::Modules => cold::parse(&raw).map(Change::Modules),
-            _ => cold::parse(&raw).map(Change::Spaces),
-        };
-        change.map(Some).map_err(|what| self.error(what))
     }
 
     /// The position of the block, for messages.

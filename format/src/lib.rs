@@ -73,7 +73,7 @@ mod slice;
 mod stream;
 mod recover;
 
-pub use block::{Block, Change, Payload};
+pub use block::{Block, Payload};
 pub use conventions::control_characters::is_control_character;
 pub use conventions::due::Due;
 pub use conventions::durations::Durations;

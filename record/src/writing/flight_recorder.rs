@@ -12,12 +12,12 @@ use crate::writing::capture::Capture;
 use crate::writing::function_finder::FunctionFinder;
 use crate::writing::pending::Pending;
 use crate::writing::save_requests::SaveRequests;
-use crate::writing::target_state::TargetState;
+use crate::writing::target_state::{Change, TargetState};
 use crate::writing::trigger::{MOST_SAVES, Sampled, Trigger, Triggers};
 use crate::writing::window_folder::{STATE, TABLES, WindowFolder};
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufReader};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -25,11 +25,13 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 use uprof::cold::{ClockPair, Code, End, EndReason, Loss, LossReason, Metadata};
-use uprof::{Item, Sample, StreamReader, Writer};
+use uprof::{Sample, Writer};
 
 /// The window has this many segments, unless they would be shorter than [`SHORTEST_NS`].
 const SEGMENTS: u64 = 8;
 const SHORTEST_NS: u64 = 500_000_000;
+/// Most records of what exists that the window's segments remember.
+const MOST_CHANGES: usize = 1 << 18;
 /// A function that is not found after so long is reported.
 const FIND_NS: u64 = 2_000_000_000;
 /// Shortest time between two saves by hand.
@@ -72,6 +74,9 @@ struct Segment {
     name: String,
     began_ns: u64,
     bytes: u64,
+    /// Its records of what exists, and their number.
+    changes: Vec<Change>,
+    change_count: usize,
 }
 
 /// A save that is due.
@@ -105,6 +110,8 @@ pub struct FlightRecorder {
     lost: u64,
     is_failing: bool,
     is_spent: bool,
+    /// Whether the state is not written yet.
+    has_changed: bool,
 }
 
 impl FlightRecorder {
@@ -145,6 +152,7 @@ impl FlightRecorder {
             lost: 0,
             is_failing: false,
             is_spent: false,
+            has_changed: false,
             keep,
         };
         let names = recorder.triggers.functions();
@@ -187,7 +195,10 @@ impl FlightRecorder {
         if let Some(writer) = &mut self.writer {
             let result = pending.write_events(writer).and_then(|()| writer.flush());
             match result {
-                Ok(()) => self.note_written(),
+                Ok(()) => {
+                    self.note_written();
+                    self.remember(pending);
+                }
                 Err(error) => self.fail(&error),
             }
         }
@@ -320,6 +331,8 @@ impl FlightRecorder {
             name,
             began_ns: now_ns,
             bytes: writer.written_bytes(),
+            changes: Vec::new(),
+            change_count: 0,
         });
         self.writer = Some(writer);
         Ok(())
@@ -403,12 +416,15 @@ impl FlightRecorder {
         if gone.is_empty() {
             return;
         }
-        let mut has_changed = false;
-        for segment in &gone {
-            has_changed |= self.take_in(&segment.name);
+        for segment in &mut gone {
+            self.has_changed |= !segment.changes.is_empty();
+            let changes = std::mem::take(&mut segment.changes);
+            changes.into_iter().for_each(|it| self.state.apply(it));
         }
         // Written before the segments go, so that a killed recorder leaves it twice rather than not at all.
-        if has_changed && let Err(error) = self.write_state() {
+        if std::mem::take(&mut self.has_changed)
+            && let Err(error) = self.write_state()
+        {
             self.report(format!(
                 "names of what began before the window are lost: {error}"
             ));
@@ -429,24 +445,33 @@ impl FlightRecorder {
         self.measure();
     }
 
-    /// Takes in the records of a segment that leaves the window; returns whether there were any.
-    fn take_in(&mut self, name: &str) -> bool {
-        let Ok(file) = File::open(self.folder.join(name)) else {
-            return false;
+    /// Remembers the records that were written, until their segment leaves the window. They are not read back, as a
+    /// recorder has no code that reads recordings.
+    fn remember(&mut self, pending: &Pending) {
+        let Some(segment) = self.segments.back_mut() else {
+            return;
         };
-        let Ok(reader) = StreamReader::open(BufReader::new(file)) else {
-            return false;
-        };
-        let mut has_changed = false;
-        for item in reader {
-            if let Ok(Item::Block(block)) = item
-                && let Ok(Some(change)) = block.change()
-            {
-                self.state.apply(change);
-                has_changed = true;
-            }
+        let count = pending.tasks.len() + pending.modules.len() + pending.spaces.len();
+        if count == 0 {
+            return;
         }
-        has_changed
+        segment.change_count += count;
+        segment.changes.extend([
+            Change::Tasks(pending.tasks.clone()),
+            Change::Modules(pending.modules.clone()),
+            Change::Spaces(pending.spaces.clone()),
+        ]);
+        // Where programs start and end all the time, the oldest segments have the names of a later moment.
+        let mut together: usize = self.segments.iter().map(|it| it.change_count).sum();
+        for segment in &mut self.segments {
+            if together <= MOST_CHANGES {
+                break;
+            }
+            together -= std::mem::take(&mut segment.change_count);
+            let changes = std::mem::take(&mut segment.changes);
+            changes.into_iter().for_each(|it| self.state.apply(it));
+            self.has_changed = true;
+        }
     }
 
     fn write_state(&mut self) -> io::Result<()> {
@@ -561,7 +586,10 @@ mod tests {
     use uprof::cold::{
         Mapping, ModuleChange, ModuleEvent, Target, TargetKind, TaskChange, TaskEvent,
     };
-    use uprof::{BlockType, Change, Details, Frame, Joined, SliceReader, State, Stop, Task};
+    use uprof::{
+        BlockType, Details, Frame, Item, Joined, Payload, SliceReader, State, Stop, StreamReader,
+        Task,
+    };
 
     const SECOND_NS: u64 = 1_000_000_000;
     /// The clock when the window begins.
@@ -697,7 +725,7 @@ mod tests {
             let Item::Block(block) = item else {
                 panic!("{item:?}");
             };
-            if let Some(Change::Tasks(events)) = block.change().unwrap() {
+            if let Payload::Tasks(events) = block.payload().unwrap() {
                 let named = events
                     .iter()
                     .filter(|it| matches!(it.what, TaskChange::Named(_)));

@@ -8,12 +8,23 @@ use std::io::{self, Write};
 use uprof::cold::{
     Mapping, ModuleChange, ModuleEvent, SpaceEvent, TaskChange, TaskEvent, space_of_root,
 };
-use uprof::{Change, Task, Writer};
+use uprof::{Task, Writer};
 
 /// Most mappings that are carried into the window.
 const MOST_MAPPINGS: usize = 1 << 18;
 /// Most vCPUs or threads, and most address spaces of a guest.
 const MOST_TASKS: usize = 1 << 18;
+
+/// Records of what exists from a time on.
+#[derive(Debug, Clone)]
+pub enum Change {
+    /// Starts, names and ends of vCPUs or threads.
+    Tasks(Vec<TaskEvent>),
+    /// Changes of address spaces.
+    Modules(Vec<ModuleEvent>),
+    /// Address spaces of a guest.
+    Spaces(Vec<SpaceEvent>),
+}
 
 /// The mappings of an address space, by their first address.
 type Mappings = BTreeMap<u64, (u64, Mapping)>;
@@ -39,7 +50,7 @@ impl TargetState {
         }
     }
 
-    /// Takes in the records of a block.
+    /// Takes in records.
     pub fn apply(&mut self, change: Change) {
         match change {
             Change::Tasks(events) => events.into_iter().for_each(|event| self.task(event)),
