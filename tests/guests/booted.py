@@ -60,11 +60,13 @@ def check_boot(uniprof, recording, console, counts_pauses):
     for time, cost in sorted(rounds.items()):
         at[time] = (time - began - paused) / 1e6
         paused += cost
-    paused = sum(cost for time, cost in rounds.items() if since <= at[time] < end) / 1e6
+    # If the phase began before its first sample, so did its first pause.
+    least, most = (sum(cost for time, cost in rounds.items() if start <= at[time] < end) / 1e6
+                   for start in (since, since - earlier - 0.01 * since))
     # Each end was seen by the first sample behind it; the last digit of what is printed is rounded.
     low, high = end - since - end_earlier, end - since + earlier
     # Behind a stub the guest runs on for a part of each pause, and its clock with it. Under KVM the clock never stops.
-    low, high = low + paused * counts_pauses, high + paused
+    low, high = low + least * counts_pauses, high + most
     margin = max(0.02 * truth, 0.2) + 0.01 * end
     check(low - margin <= truth <= high + margin,
           f"{since} to {end} ms ({earlier} and {end_earlier} earlier), and the guest counted {truth:.1f} ms")
