@@ -1,5 +1,5 @@
-//! The tables of a fleet as files: where they are, that they are the same again, and what an unreadable recording costs.
-//! Real engines ask what is in them, in tests/consumers/fleet.py.
+//! The tables of a fleet as files: where they are, that they are the same again, and what an unreadable recording
+//! costs. Real engines ask what is in them, in tests/consumers/fleet.py.
 
 use kit::{corpus, uniprof};
 use std::collections::BTreeMap;
