@@ -93,7 +93,8 @@ pub fn record<W: Write + Send>(
     record_into(source, output, plan, counters, None)
 }
 
-/// Records `source` until something ends it, and keeps the last of it as `keep` says. A guest's monitor is not recorded.
+/// Records `source` until something ends it, and keeps the last of it as `keep` says. A guest's monitor is not
+/// recorded.
 ///
 /// # Errors
 /// The window could not be begun, or a thread could not be started. Later failures end the recording and are in the
