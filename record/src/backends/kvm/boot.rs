@@ -59,7 +59,7 @@ pub fn open(command: &Command, images: Vec<Image>) -> Result<Source, SourceError
         ));
     }
     let mut tracing = Tracing::start(command)?;
-    let held = tracing.hold_vcpus(PATIENCE);
+    let held = tracing.hold_vcpus();
     // Whatever happened, nothing else stays traced.
     tracing.let_others_go();
     held?;
@@ -95,7 +95,7 @@ impl Tracing {
     }
 
     /// Lets the command run until all vCPUs of a monitor are about to enter their guest for the first time.
-    fn hold_vcpus(&mut self, patience: Duration) -> Result<(), SourceError> {
+    fn hold_vcpus(&mut self) -> Result<(), SourceError> {
         let begun = Instant::now();
         let mut first: Option<Instant> = None;
         let mut polls = 0;
@@ -122,7 +122,7 @@ impl Tracing {
             if first.is_some_and(|first| first.elapsed() > OTHERS_WITHIN) {
                 return Ok(());
             }
-            if begun.elapsed() > patience {
+            if begun.elapsed() > PATIENCE {
                 return Err(self.none());
             }
         }
@@ -262,34 +262,4 @@ fn process_of(tid: i32) -> i32 {
     let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
     let pid = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
     pid.and_then(|pid| pid.trim().parse().ok()).unwrap_or(tid)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::guest::command::ExitStatus;
-
-    #[test]
-    fn the_wait_for_a_vcpu_ends() {
-        let command = Command {
-            arguments: ["sh", "-c", "sleep 100 & wait"].map(str::to_owned).to_vec(),
-            keep_running: false,
-            stdout_to_stderr: false,
-            status: ExitStatus::default(),
-        };
-        let mut tracing = Tracing::start(&command).unwrap();
-        let refused = tracing.hold_vcpus(Duration::from_millis(200)).unwrap_err();
-        assert!(refused.0.contains("`sh` has started no guest"), "{refused}");
-        let tids: Vec<i32> = tracing.tids.iter().copied().collect();
-        tracing.let_others_go();
-        assert!(!tids.is_empty() && tracing.tids.is_empty());
-        for tid in tids {
-            let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
-            assert!(
-                !status.contains("TracerPid:") || status.contains("TracerPid:\t0"),
-                "{status}"
-            );
-            let _ = nix::sys::signal::kill(Pid::from_raw(tid), nix::sys::signal::Signal::SIGKILL);
-        }
-    }
 }
