@@ -61,8 +61,16 @@ type BootKey = (usize, u32);
 
 struct Phases {
     pauses: Vec<Pauses>,
-    /// The last sample so far, and the first one of each stack.
-    boots: BTreeMap<BootKey, (u64, HashMap<NodeId, First>)>,
+    boots: BTreeMap<BootKey, BootSamples>,
+}
+
+/// What is known of the samples of a boot so far.
+struct BootSamples {
+    /// Time of the last one, and of the last one before that time: all vCPUs may have one at a time.
+    last_ns: u64,
+    before_ns: u64,
+    /// When each stack was first seen.
+    stacks: BTreeMap<NodeId, First>,
 }
 
 impl Pauses {
@@ -134,7 +142,7 @@ impl Phases {
     fn rows(&self, key: BootKey, content: &Content<'_>) -> Vec<(String, Option<First>)> {
         let Content { profile, form, .. } = content;
         let mut firsts: BTreeMap<&str, First> = BTreeMap::new();
-        let stacks = self.boots.get(&key).map(|(_, stacks)| stacks);
+        let stacks = self.boots.get(&key).map(|boot| &boot.stacks);
         for (node, first) in stacks.into_iter().flatten() {
             for label in profile.tree.outwards(*node) {
                 let known = firsts.entry(profile.labels.name(label)).or_insert(*first);
@@ -242,16 +250,19 @@ impl Renderer for Phases {
     fn add(&mut self, _: &[Recording], sampled: &Sampled) {
         let key = (sampled.recording, sampled.task.space);
         let began_ns = || self.pauses[key.0].boots.get(&key.1).copied().unwrap_or(0);
-        let (last_ns, stacks) = self
-            .boots
-            .entry(key)
-            .or_insert_with(|| (began_ns(), HashMap::new()));
+        let boot = self.boots.entry(key).or_insert_with(|| BootSamples {
+            last_ns: began_ns(),
+            before_ns: began_ns(),
+            stacks: BTreeMap::new(),
+        });
+        if sampled.since_ns > boot.last_ns {
+            (boot.before_ns, boot.last_ns) = (boot.last_ns, sampled.since_ns);
+        }
         let first = First {
             since_ns: sampled.since_ns,
-            before_ns: *last_ns,
+            before_ns: boot.before_ns.min(sampled.since_ns),
         };
-        stacks.entry(sampled.node).or_insert(first);
-        *last_ns = sampled.since_ns.max(*last_ns);
+        boot.stacks.entry(sampled.node).or_insert(first);
     }
 
     fn write(&mut self, content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
