@@ -120,7 +120,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
 }
 
 fn compare_folders(args: &Args, folders: [&str; 2], library: &Library) -> anyhow::Result<Diff> {
-    let [a, b] = folders.map(|folder| folders::open(folder, library));
+    let [a, b] = folders.map(|folder| folders::open(folder, &args.selecting, library));
     let recordings = [a?, b?];
     let mut found = Look::new(args, &recordings, library).compare(&Sequence::new(1), args)?;
     if !folders::are_in_turns(found_sides(&recordings).each_ref().map(Vec::as_slice)) {
@@ -169,7 +169,7 @@ fn compare_commands(args: &Args, library: &Library) -> anyhow::Result<Diff> {
             let Some(path) = runs.run(side, pair + 1)? else {
                 break 'runs;
             };
-            let recording = folders::one(&path, library)?;
+            let recording = folders::one(&path, &args.selecting, library)?;
             refuse_short(&recording, &texts[side])?;
             recordings[side].push(recording);
         }

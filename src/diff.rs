@@ -69,7 +69,8 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         bail!("--json and --html=- would both go to standard output; name a file: --html=FILE");
     }
     let library = args.selecting.images.library()?;
-    let (a, b) = (open_all(&args.a, &library)?, open_all(&args.b, &library)?);
+    let open = |list| open_all(list, &args.selecting, &library);
+    let (a, b) = (open(&args.a)?, open(&args.b)?);
     let (a, b): (Vec<&Recording>, Vec<&Recording>) = (a.iter().collect(), b.iter().collect());
     let holds = if args.calls {
         Comparable::Calls
@@ -193,7 +194,11 @@ impl Args {
     }
 }
 
-fn open_all(list: &str, library: &Library) -> anyhow::Result<Vec<Recording>> {
+fn open_all(
+    list: &str,
+    selecting: &Selecting,
+    library: &Library,
+) -> anyhow::Result<Vec<Recording>> {
     let names = list.split(',').filter(|name| !name.is_empty());
     let opened: Result<Vec<Recording>, _> = names
         .map(Path::new)
@@ -201,6 +206,8 @@ fn open_all(list: &str, library: &Library) -> anyhow::Result<Vec<Recording>> {
         .map(Recording::open)
         .collect();
     let mut opened = opened.context("cannot compare")?;
+    let parts = opened.into_iter().map(|one| selecting.part_of(one));
+    opened = parts.collect::<anyhow::Result<_>>()?;
     for recording in &mut opened {
         place_given(recording, library);
     }

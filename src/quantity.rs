@@ -39,11 +39,11 @@ pub fn parse_duration(text: &str) -> anyhow::Result<Duration> {
 
 /// Parses `0.5%` or `0.005` to a share between 0 and 1.
 pub fn parse_share(text: &str) -> anyhow::Result<f64> {
-    let (number, scale) = match text.strip_suffix('%') {
-        Some(number) => (number.trim(), 0.01),
+    let (number, whole) = match text.strip_suffix('%') {
+        Some(number) => (number.trim(), 100.0),
         None => (text, 1.0),
     };
-    match number.parse::<f64>().map(|number| number * scale) {
+    match number.parse::<f64>().map(|number| number / whole) {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
         _ => bail!("a share from 0% to 100%, such as 1% or 0.01"),
     }

@@ -67,11 +67,10 @@ fn recover_window(args: &Args) -> anyhow::Result<Outcome> {
     let shown = args.file.display();
     let cannot = || format!("cannot recover anything from {shown}");
     let listed = std::fs::read_dir(&args.file).with_context(cannot)?;
-    let names = listed
-        .take(MOST_FILES)
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let names = listed.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let names = names.filter(|name| name.ends_with(".uprof"));
     // By their numbers, which have the same number of digits.
-    let mut names: Vec<String> = names.filter(|name| name.ends_with(".uprof")).collect();
+    let mut names: Vec<String> = names.take(MOST_FILES).collect();
     names.sort();
     let (segments, before): (Vec<String>, Vec<String>) = names
         .into_iter()

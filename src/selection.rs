@@ -184,13 +184,7 @@ impl Selection {
                 anyhow!(error)
             }
         });
-        let mut recording = recording?;
-        if self.selecting.monitor {
-            let name = recording.name().to_owned();
-            recording = recording
-                .into_monitor()
-                .with_context(|| no_monitor(&name))?;
-        }
+        let mut recording = self.selecting.part_of(recording?)?;
         place_given(&mut recording, library);
         Ok(recording)
     }
@@ -231,6 +225,15 @@ fn no_monitor(name: &str) -> String {
 }
 
 impl Selecting {
+    /// A recording, or its monitor's part.
+    pub fn part_of(&self, recording: Recording) -> anyhow::Result<Recording> {
+        if !self.monitor {
+            return Ok(recording);
+        }
+        let name = recording.name().to_owned();
+        recording.into_monitor().with_context(|| no_monitor(&name))
+    }
+
     /// The flags that select samples and frames, as on the command line, where they differ from the default.
     pub fn flags(&self) -> Vec<String> {
         let seconds = |ns: u64| format!("{}s", ns as f64 / 1e9);

@@ -2,6 +2,7 @@
 
 use crate::images::place_given;
 use crate::output::keep;
+use crate::selection::Selecting;
 use anyhow::{Context, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,11 @@ const FOLDER_RECORDINGS_MAX: usize = 1000;
 ///
 /// # Errors
 /// There are none, or too many, or one can't be read.
-pub fn open(folder: &str, library: &Library) -> anyhow::Result<Vec<Recording>> {
+pub fn open(
+    folder: &str,
+    selecting: &Selecting,
+    library: &Library,
+) -> anyhow::Result<Vec<Recording>> {
     let entries =
         fs::read_dir(folder).with_context(|| format!("cannot read the folder {folder}"))?;
     let paths = entries.map(|entry| entry.map(|entry| entry.path()));
@@ -34,7 +39,7 @@ pub fn open(folder: &str, library: &Library) -> anyhow::Result<Vec<Recording>> {
         );
     }
     paths.sort();
-    let opened = paths.iter().map(|path| one(path, library));
+    let opened = paths.iter().map(|path| one(path, selecting, library));
     let mut opened = opened.collect::<anyhow::Result<Vec<Recording>>>()?;
     opened.sort_by_key(Recording::start_realtime_ns);
     Ok(opened)
@@ -44,9 +49,10 @@ pub fn open(folder: &str, library: &Library) -> anyhow::Result<Vec<Recording>> {
 ///
 /// # Errors
 /// It can't be read.
-pub fn one(path: &Path, library: &Library) -> anyhow::Result<Recording> {
+pub fn one(path: &Path, selecting: &Selecting, library: &Library) -> anyhow::Result<Recording> {
     keep(path);
-    let mut recording = Recording::open(path).context("cannot compare")?;
+    let recording = Recording::open(path).context("cannot compare")?;
+    let mut recording = selecting.part_of(recording)?;
     place_given(&mut recording, library);
     Ok(recording)
 }

@@ -81,6 +81,9 @@ impl<'a> Runs<'a> {
             .join(["a", "b"][side])
             .join(format!("{number:03}.uprof"));
         loop {
+            if is_stopped() {
+                return Ok(None);
+            }
             let deed = self.record(side, &path);
             // The signal ended the run as well.
             if is_stopped() {

@@ -62,7 +62,8 @@ pub fn create(path: &Path) -> anyhow::Result<WindowFolder> {
 pub struct Window {
     keep: Keep,
     path: PathBuf,
-    folder: PathBuf,
+    /// Locked until the last window is written.
+    folder: Arc<WindowFolder>,
     saver: JoinHandle<Option<anyhow::Result<Saved>>>,
     socket: Option<SaveSocket>,
 }
@@ -92,9 +93,10 @@ impl Window {
             save_socket::name_at_socket(&stem),
             std::process::id(),
         ));
+        let folder = Arc::new(folder);
         Ok(Window {
             path: path.to_path_buf(),
-            folder: folder.path().to_path_buf(),
+            folder: Arc::clone(&folder),
             keep: Keep {
                 window: args.keep.unwrap_or_default(),
                 after: args.after.unwrap_or(Duration::ZERO),
@@ -122,7 +124,7 @@ impl Window {
         match last {
             Ok(Some(Ok(saved))) => {
                 summary.bytes = saved.bytes;
-                let _ = window_folder::clear(&self.folder);
+                let _ = window_folder::clear(self.folder.path());
                 let (samples, length) = (saved.samples, duration(saved.length_ns));
                 if saved.bytes > 0 {
                     terminal::inform(format_args!(
@@ -134,12 +136,12 @@ impl Window {
             }
             Ok(Some(Err(error))) => Err(SourceError(format!(
                 "{error:#}; the window is kept: uniprof recover {} -o {}",
-                self.folder.display(),
+                self.folder.path().display(),
                 self.path.display()
             ))),
             _ => Err(SourceError(format!(
                 "the last window could not be read; it is kept: uniprof recover {} -o {}",
-                self.folder.display(),
+                self.folder.path().display(),
                 self.path.display()
             ))),
         }

@@ -2,7 +2,10 @@
 //! behind. Each end believes only the other's credentials (unix(7), `SO_PEERCRED`), as anyone may bind any name.
 
 use crate::writing::save_requests::SaveRequests;
-use nix::sys::socket::{Shutdown, getsockopt, shutdown, sockopt::PeerCredentials};
+use nix::sys::socket::{
+    AddressFamily, Shutdown, SockFlag, SockType, UnixAddr, connect, getsockopt, shutdown, socket,
+    sockopt::PeerCredentials,
+};
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
@@ -36,8 +39,8 @@ pub fn name_at_socket(stem: &str) -> String {
 }
 
 impl RunningRecorder {
-    fn address(&self) -> io::Result<SocketAddr> {
-        SocketAddr::from_abstract_name(format!("{PREFIX}{}/{}", self.pid, self.name))
+    fn address(&self) -> String {
+        format!("{PREFIX}{}/{}", self.pid, self.name)
     }
 
     /// Reads a line of /proc/net/unix.
@@ -56,7 +59,13 @@ impl RunningRecorder {
 
     /// Connects to it; `None` if it belongs to another user or is gone.
     fn connect(&self) -> Option<UnixStream> {
-        let stream = UnixStream::connect_addr(&self.address().ok()?).ok()?;
+        // Not waiting: whoever bound the name may let nobody in.
+        let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+        let own = socket(AddressFamily::Unix, SockType::Stream, flags, None).ok()?;
+        let address = UnixAddr::new_abstract(self.address().as_bytes()).ok()?;
+        connect(own.as_raw_fd(), &address).ok()?;
+        let stream = UnixStream::from(own);
+        stream.set_nonblocking(false).ok()?;
         let peer = getsockopt(&stream, PeerCredentials).ok()?;
         (is_trusted(peer.uid()) && peer.pid() == self.pid).then_some(stream)
     }
@@ -72,7 +81,13 @@ impl RunningRecorder {
         let mut answer = String::new();
         // Only a connection that is not used to look around is a request.
         io::Write::write_all(&mut &stream, b"save\n")?;
-        stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
+        let read = stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer);
+        read.map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                io::Error::new(error.kind(), "no answer came in 120 s; it may still save")
+            }
+            _ => error,
+        })?;
         if answer.is_empty() {
             return Err(gone());
         }
@@ -122,7 +137,7 @@ pub fn listen(stem: &str, requests: Arc<SaveRequests>) -> io::Result<SaveSocket>
         pid: std::process::id() as i32,
         name: name_at_socket(stem),
     };
-    let listener = UnixListener::bind_addr(&own.address()?)?;
+    let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(own.address())?)?;
     let socket = SaveSocket(listener.try_clone()?);
     let thread = std::thread::Builder::new().name("uniprof-saves".into());
     thread.spawn(move || {

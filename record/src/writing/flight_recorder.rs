@@ -20,14 +20,16 @@ use crate::writing::trigger::{MOST_SAVES, Sampled, Trigger, Triggers};
 use crate::writing::window_folder::{STATE, TABLES, WindowFolder};
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
-use uprof::cold::{ClockPair, Code, End, EndReason, Loss, LossReason, Metadata};
+use uprof::cold::{
+    ClockPair, Code, End, EndReason, Loss, LossReason, Metadata, ModuleChange, TaskChange,
+};
 use uprof::{Sample, Writer};
 
 /// The window has this many segments, unless they would be shorter than [`SHORTEST_NS`].
@@ -39,6 +41,8 @@ const MOST_CHANGES: usize = 1 << 18;
 const FIND_NS: u64 = 2_000_000_000;
 /// Shortest time between two saves by hand.
 const LEAST_GAP_NS: u64 = 1_000_000_000;
+/// Longest wait for a program that asked for a save and doesn't read the answer.
+const REPLY_WAIT: Duration = Duration::from_millis(10);
 /// Most bytes of a minute of one vCPU at 99 Hz with frame pointers.
 #[cfg(test)]
 const MOST_MINUTE_BYTES: u64 = 2 << 20;
@@ -54,7 +58,7 @@ pub struct Keep {
     /// When to save.
     pub triggers: Vec<Trigger>,
     /// The folder of the window's files.
-    pub folder: WindowFolder,
+    pub folder: Arc<WindowFolder>,
     /// Requests to save.
     pub requests: Arc<SaveRequests>,
     /// Where requests to join files go.
@@ -198,13 +202,12 @@ impl FlightRecorder {
         if let Some(writer) = &mut self.writer {
             let result = pending.write_events(writer).and_then(|()| writer.flush());
             match result {
-                Ok(()) => {
-                    self.note_written();
-                    self.remember(pending);
-                }
+                Ok(()) => self.note_written(),
                 Err(error) => self.fail(&error),
             }
         }
+        // Also what could not be written: later saves need the names.
+        self.remember(pending);
         pending.clear();
         self.turn(now_ns);
         self.ask_for_saves(now_ns);
@@ -225,8 +228,19 @@ impl FlightRecorder {
             return;
         };
         for event in &pending.modules {
-            finder.ask(event);
+            match event.what {
+                ModuleChange::Mapped(_) => finder.ask(event),
+                ModuleChange::Cleared => self.triggers.forget_functions(event.space),
+                ModuleChange::CopiedFrom(parent) => {
+                    self.triggers.copy_functions(parent, event.space);
+                }
+            }
         }
+        let is_process = !self.metadata.target.kind.is_guest();
+        let ended = pending.tasks.iter().filter(|event| {
+            is_process && event.what == TaskChange::Ended && event.task.vcpu == event.task.space
+        });
+        ended.for_each(|event| self.triggers.forget_functions(event.task.space));
         for found in finder.found() {
             self.triggers
                 .add_function(found.space, found.number, found.addresses);
@@ -251,8 +265,9 @@ impl FlightRecorder {
 
     /// The target ended a boot, which may begin again.
     pub fn boot_ended(&mut self, time_ns: u64, how: &str) {
-        if let Some(reason) = self.triggers.crashed(how) {
-            self.add_due(time_ns, reason);
+        if let Some(reason) = self.triggers.crashed(time_ns, how) {
+            let after_ns = nanoseconds(self.keep.after);
+            self.add_due(time_ns.saturating_add(after_ns), reason);
         }
     }
 
@@ -265,7 +280,7 @@ impl FlightRecorder {
             }
             _ => false,
         };
-        if is_crash && let Some(reason) = self.triggers.crashed(&end.message) {
+        if is_crash && let Some(reason) = self.triggers.crashed(end.time_ns, &end.message) {
             self.add_due(end.time_ns, reason);
         }
         self.due.iter_mut().for_each(|due| due.at_ns = end.time_ns);
@@ -294,7 +309,7 @@ impl FlightRecorder {
         self.folder.join(format!("{name}.part"))
     }
 
-    /// Creates a file under a temporary name, with metadata and clocks.
+    /// Creates a file under a temporary name, with metadata.
     fn new_file(&self, name: &str, now_ns: u64) -> io::Result<Writer<File>> {
         let part = self.part(name);
         // Left by an error. Unlinking does not follow a link.
@@ -303,19 +318,20 @@ impl FlightRecorder {
         let file = options.write(true).create_new(true).mode(0o600);
         let file = file.open(&part)?;
         let uuid = fastrand::u128(..).to_le_bytes();
-        let mut writer = Writer::create(file, uuid, &self.metadata, now_ns)?;
+        Writer::create(file, uuid, &self.metadata, now_ns)
+    }
+
+    fn begin_segment(&mut self, now_ns: u64) -> io::Result<()> {
+        // An attempt that fails leaves a file, which the next one of this number replaces.
+        let number = self.number + 1;
+        let name = format!("{number:08}.uprof");
+        let mut writer = self.new_file(&name, now_ns)?;
+        // The first pair of a window is that of its oldest segment: the files before have times of long ago.
         writer.clocks(&[ClockPair {
             monotonic_ns: now_ns,
             realtime_ns: realtime_ns(),
             guest: None,
         }])?;
-        Ok(writer)
-    }
-
-    fn begin_segment(&mut self, now_ns: u64) -> io::Result<()> {
-        self.number += 1;
-        let name = format!("{:08}.uprof", self.number);
-        let mut writer = self.new_file(&name, now_ns)?;
         if self.lost > 0 {
             writer.losses(&[Loss {
                 first_ns: now_ns,
@@ -326,7 +342,7 @@ impl FlightRecorder {
             }])?;
         }
         fs::rename(self.part(&name), self.folder.join(&name))?;
-        self.lost = 0;
+        (self.number, self.lost) = (number, 0);
         if std::mem::replace(&mut self.is_failing, false) {
             self.report("the window is written again".into());
         }
@@ -428,6 +444,7 @@ impl FlightRecorder {
         if std::mem::take(&mut self.has_changed)
             && let Err(error) = self.write_state()
         {
+            self.has_changed = true;
             self.report(format!(
                 "names of what began before the window are lost: {error}"
             ));
@@ -541,7 +558,14 @@ impl FlightRecorder {
                 capture.replies = due.into_iter().filter_map(|due| due.reply).collect();
                 let _ = self.keep.events.send(KeepEvent::Save(capture));
             }
-            Err(error) => self.report(format!("the window can't be saved: {error}; it is kept")),
+            Err(error) => {
+                let why = format!("the window can't be saved: {error}; it is kept");
+                for mut reply in due.into_iter().filter_map(|due| due.reply) {
+                    let _ = reply.set_write_timeout(Some(REPLY_WAIT));
+                    let _ = write!(reply, "failed {why}");
+                }
+                self.report(why);
+            }
         }
     }
 

@@ -35,6 +35,8 @@ pub struct FunctionFinder {
     names: Vec<String>,
     /// For each name, whether it was found, or reported as missing.
     is_known: Vec<bool>,
+    /// Images of a guest are named as the user named them.
+    is_guest: bool,
     asked: SyncSender<(u32, Mapping)>,
     found: Receiver<FoundFunction>,
 }
@@ -70,6 +72,7 @@ impl FunctionFinder {
         Ok(FunctionFinder {
             is_known: names.iter().map(String::is_empty).collect(),
             names,
+            is_guest,
             asked,
             found,
         })
@@ -83,7 +86,7 @@ impl FunctionFinder {
     /// Looks for the functions in a new mapping.
     pub fn ask(&self, event: &ModuleEvent) {
         if let ModuleChange::Mapped(mapping) = &event.what
-            && mapping.path.starts_with('/')
+            && (mapping.path.starts_with('/') || self.is_guest && !mapping.path.starts_with('['))
         {
             let _ = self.asked.try_send((event.space, mapping.clone()));
         }

@@ -74,15 +74,20 @@ impl TargetState {
                 }
             }
             TaskChange::Named(_) => {}
-            TaskChange::Ended if self.tasks.remove(&task).is_some() => {
-                let count = self.task_counts.entry(task.space).or_default();
-                *count = count.saturating_sub(1);
-                if *count == 0 {
-                    self.task_counts.remove(&task.space);
+            TaskChange::Ended => {
+                let was_named = self.tasks.remove(&task).is_some();
+                if was_named && let Some(count) = self.task_counts.get_mut(&task.space) {
+                    *count = count.saturating_sub(1);
+                    if *count == 0 {
+                        self.task_counts.remove(&task.space);
+                    }
+                }
+                // A child that never ran another program has no name of its own.
+                let is_process = !self.is_guest && task.vcpu == task.space;
+                if (was_named || is_process) && !self.task_counts.contains_key(&task.space) {
                     self.forget(task.space);
                 }
             }
-            TaskChange::Ended => {}
         }
     }
 
@@ -138,7 +143,8 @@ impl TargetState {
                 old.start = end;
                 old.length -= cut;
                 old.file_offset = old.file_offset.wrapping_add(cut);
-                all.insert(end, (since_ns, old));
+                // A newer mapping may begin there already.
+                all.entry(end).or_insert((since_ns, old));
             }
         }
         // A mapping that begins before the new one is replaced where both are: the newer one counts.

@@ -1,7 +1,8 @@
 //! Conditions under which a flight recorder saves its window.
 //!
 //! Input: samples, losses and the end of a recording. Output: the reason to save, once for each time that a condition
-//! becomes true. Memory is bounded by the tasks that ran within the condition's time.
+//! becomes true. Memory is bounded by the tasks that ran within the condition's time, and by the address spaces that
+//! have a function of which a share is formed.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -10,6 +11,9 @@ use uprof::{Frame, Sample, State, Task};
 
 /// A condition's time is looked at in this many parts.
 const PARTS: u64 = 16;
+/// Most address spaces in which functions are found, and most places of them in each.
+const FUNCTION_SPACES_MAX: usize = 1 << 16;
+const FUNCTION_PLACES_MAX: usize = 64;
 /// How long a sample may be on its way. What is newer is not judged yet.
 const ON_ITS_WAY_NS: u64 = 300_000_000;
 /// Fewest samples of which a share is formed.
@@ -125,9 +129,26 @@ impl Triggers {
 
     /// Adds addresses of the function of a number in [`Triggers::functions`].
     pub fn add_function(&mut self, space: u32, number: usize, addresses: Range<u64>) {
+        if self.functions.len() >= FUNCTION_SPACES_MAX && !self.functions.contains_key(&space) {
+            return;
+        }
         let known = self.functions.entry(space).or_default();
-        if !known.contains(&(number, addresses.clone())) {
+        if known.len() < FUNCTION_PLACES_MAX && !known.contains(&(number, addresses.clone())) {
             known.push((number, addresses));
+        }
+    }
+
+    /// A process runs another program, or has ended.
+    pub fn forget_functions(&mut self, space: u32) {
+        self.functions.remove(&space);
+    }
+
+    /// A process was forked: it has the functions of its parent.
+    pub fn copy_functions(&mut self, parent: u32, space: u32) {
+        self.functions.remove(&space);
+        let copied = self.functions.get(&parent).cloned().unwrap_or_default();
+        for (number, addresses) in copied {
+            self.add_function(space, number, addresses);
         }
     }
 
@@ -205,11 +226,16 @@ impl Triggers {
     }
 
     /// The reason to save when the target is gone.
-    pub fn crashed(&mut self, how: &str) -> Option<String> {
-        let mut watches = self.watches.iter();
+    pub fn crashed(&mut self, now_ns: u64, how: &str) -> Option<String> {
+        let mut watches = self.watches.iter_mut();
         let watch = watches.find(|watch| watch.trigger.condition == Condition::Crash)?;
-        self.saves += 1;
-        (self.saves <= MOST_SAVES).then(|| format!("{}: {how}", watch.trigger.text))
+        // A guest that restarts all the time must not fill the disk.
+        let may = |saved_ns| now_ns.saturating_sub(saved_ns) >= self.gap_ns;
+        if !watch.saved_ns.is_none_or(may) || self.saves >= MOST_SAVES {
+            return None;
+        }
+        (watch.saved_ns, self.saves) = (Some(now_ns), self.saves + 1);
+        Some(format!("{}: {how}", watch.trigger.text))
     }
 
     /// Whether the condition of a watch holds, and in which words.

@@ -37,7 +37,7 @@ impl LookRates {
 /// How far a comparison has come.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Standing {
-    /// The number of certain changes.
+    /// The number of certain changes, of functions and of the time of whole runs.
     pub certain: usize,
     /// The functions, and the time of whole runs, of which neither a change is certain nor one of the requested size
     /// excluded.
@@ -74,8 +74,10 @@ impl Standing {
         if ratio.is_some_and(|ratio| !ratio.is_certain() && !ratio.excludes(size)) {
             open.push(time.to_owned());
         }
+        let of_whole = [times.processor, times.wall].into_iter().flatten();
+        let of_whole = of_whole.filter(|ratio| ratio.is_certain()).count();
         Standing {
-            certain: changes().filter(|change| change.certain).count(),
+            certain: changes().filter(|change| change.certain).count() + of_whole,
             open,
         }
     }

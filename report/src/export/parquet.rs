@@ -247,13 +247,16 @@ fn write_frames(
     table: &mut Table,
 ) -> io::Result<()> {
     let modules = recording.spaces().modules().iter();
-    let build_ids: HashMap<&str, String> = modules
-        .filter(|module| !module.build_id.is_empty())
-        .map(|module| {
-            let digits = module.build_id.iter().map(|byte| format!("{byte:02x}"));
-            (module.path.as_str(), digits.collect())
-        })
-        .collect();
+    // A path that had files of several builds has none.
+    let mut build_ids: HashMap<&str, Option<String>> = HashMap::new();
+    for module in modules.filter(|module| !module.build_id.is_empty()) {
+        let digits = module.build_id.iter().map(|byte| format!("{byte:02x}"));
+        let build_id: String = digits.collect();
+        build_ids
+            .entry(&module.path)
+            .and_modify(|known| *known = known.take().filter(|known| *known == build_id))
+            .or_insert(Some(build_id.clone()));
+    }
     let labels = &profile.labels;
     for id in (0..labels.len()).filter(|id| used[*id]) {
         let label = labels.get(id as LabelId);
@@ -264,7 +267,7 @@ fn write_frames(
             Cell::Number(id as i64),
             Cell::Text(labels.name(id as LabelId)),
             Cell::Text(labels.module_name(id as LabelId)),
-            Cell::text(build_ids.get(path).map(String::as_str)),
+            Cell::text(build_ids.get(path).and_then(Option::as_deref)),
             Cell::text(file),
             Cell::number((label.line > 0).then_some(i64::from(label.line))),
             Cell::Flag(label.kernel),

@@ -276,9 +276,10 @@ impl Account {
         for (unit, amount) in self.other_units.iter().filter(|(_, amount)| **amount > 0) {
             lines.push(match unit {
                 Unit::Samples => format!("not counted: {amount} samples (without --off-cpu)"),
-                Unit::Sampled => {
-                    format!("not counted: {} (without --off-cpu)", unit.phrase(*amount))
-                }
+                Unit::Sampled => format!(
+                    "not counted: {} of recordings whose rate changed (report those alone)",
+                    unit.phrase(*amount)
+                ),
                 Unit::OffCpu => {
                     let time = duration(*amount);
                     format!("not counted: {time} off CPU (see --off-cpu)")

@@ -7,15 +7,16 @@
 
 use super::monitor::{Doing, Monitor, MonitorVcpu};
 use super::search::VcpuThread;
-use super::source::attach;
+use super::source::{KvmSource, attach};
 use super::thread::Thread;
 use crate::elf::Image;
 use crate::guest::command::{Child, Command};
 use crate::source::{Hot, Life, Source, SourceError};
 use crate::sys::clock::{monotonic_ns, sleep_until};
+use crate::sys::ptrace::{self as requests, Waited};
 use nix::errno::Errno;
 use nix::sys::ptrace::{self, Options};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::sys::wait::{WaitPidFlag, WaitStatus};
 use nix::unistd::Pid;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -30,6 +31,11 @@ const STOP_WITHIN: Duration = Duration::from_secs(2);
 const POLLS_AT_ONCE: u32 = 200;
 const BETWEEN_POLLS_NS: u64 = 50_000;
 
+/// Events of a thread that has made another (`linux/ptrace.h`).
+const FORKED: i32 = libc::PTRACE_EVENT_FORK;
+const VFORKED: i32 = libc::PTRACE_EVENT_VFORK;
+const CLONED: i32 = libc::PTRACE_EVENT_CLONE;
+
 /// A vCPU's thread at its first KVM_RUN.
 struct HeldVcpu {
     pid: i32,
@@ -43,6 +49,8 @@ struct Tracing {
     /// Threads that are traced and not held.
     tids: BTreeSet<i32>,
     vcpus: Vec<HeldVcpu>,
+    /// Threads that have reported something. One that was just made may report before its parent says so.
+    met: BTreeSet<i32>,
     /// How the command itself ended, if it has.
     ending: Option<Life>,
 }
@@ -62,18 +70,12 @@ pub fn open(command: &Command, images: Vec<Image>) -> Result<Source, SourceError
     let held = tracing.hold_vcpus();
     // Whatever happened, nothing else stays traced.
     tracing.let_others_go();
-    held?;
-    let first = tracing.vcpus.first().map(|first| first.pid);
-    let monitor = Monitor::of(first.ok_or_else(|| tracing.none())?)?;
-    let vcpus = monitor
-        .vcpus
-        .iter()
-        .filter_map(|vcpu| tracing.thread_of(&monitor, vcpu));
-    let vcpus: Vec<VcpuThread> = vcpus.collect();
-    let (found, total) = (vcpus.len(), monitor.vcpus.len());
-    let source = attach(&monitor, images, || Ok(vcpus)).inspect_err(|_| tracing.let_vcpus_go())?;
-    let mut source = source.before_first_entry(tracing.child);
-    source.note_absent(found, total);
+    let opened = held.and_then(|()| tracing.open_guest(images));
+    let (mut source, taken, total) = opened.inspect_err(|_| tracing.let_vcpus_go(&[]))?;
+    // Those of another guest of the same monitor, for example.
+    tracing.let_vcpus_go(&taken);
+    source = source.before_first_entry(tracing.child);
+    source.note_absent(taken.len(), total);
     Ok(Source::of(Hot::StopWorld(Box::new(source))))
 }
 
@@ -90,6 +92,7 @@ impl Tracing {
             tids: BTreeSet::from([child.pid()]),
             child,
             vcpus: Vec::new(),
+            met: BTreeSet::new(),
             ending: None,
         })
     }
@@ -101,7 +104,7 @@ impl Tracing {
         let mut polls = 0;
         loop {
             match wait() {
-                Ok(WaitStatus::StillAlive) => {
+                Ok(Waited::Other(WaitStatus::StillAlive)) => {
                     polls += 1;
                     if polls > POLLS_AT_ONCE {
                         sleep_until(monotonic_ns() + BETWEEN_POLLS_NS);
@@ -129,8 +132,17 @@ impl Tracing {
     }
 
     /// Handles what a thread did, and lets it go on unless it is a vCPU's. Returns whether it is a new one.
-    fn handle(&mut self, status: WaitStatus) -> bool {
-        let mut signal = None;
+    fn handle(&mut self, waited: Waited) -> bool {
+        let mut signal = 0;
+        let status = match waited {
+            // As an event, but that it goes on with the signal.
+            Waited::Signal(tid, by) => {
+                signal = by;
+                WaitStatus::PtraceEvent(tid, nix::sys::signal::Signal::SIGTRAP, 0)
+            }
+            Waited::Other(status) => status,
+        };
+        self.meet(status);
         let tid = match status {
             WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..) => {
                 self.ended(pid, status);
@@ -143,17 +155,24 @@ impl Tracing {
                 }
                 tid
             }
-            WaitStatus::Stopped(tid, by) => {
-                signal = Some(by);
-                tid
-            }
             WaitStatus::PtraceEvent(tid, ..) => tid,
             _ => return false,
         };
         self.tids.insert(tid.as_raw());
         // A thread that has just been killed needs nothing.
-        let _ = ptrace::syscall(tid, signal);
+        let _ = requests::syscall(tid, signal);
         false
+    }
+
+    /// Notes who reported something, and a thread or process that it has made: that one is traced as well.
+    fn meet(&mut self, status: WaitStatus) {
+        self.met.extend(status.pid().map(Pid::as_raw));
+        if let WaitStatus::PtraceEvent(tid, _, FORKED | VFORKED | CLONED) = status
+            && let Ok(made) = ptrace::getevent(tid)
+            && !self.met.contains(&(made as i32))
+        {
+            self.tids.insert(made as i32);
+        }
     }
 
     fn ended(&mut self, pid: Pid, how: WaitStatus) {
@@ -190,16 +209,28 @@ impl Tracing {
         monitor.vcpus.iter().all(is_held)
     }
 
-    fn thread_of(&self, monitor: &Monitor, vcpu: &MonitorVcpu) -> Option<VcpuThread> {
+    fn thread_of(&self, monitor: &Monitor, vcpu: &MonitorVcpu) -> Option<(i32, VcpuThread)> {
         let held = self.vcpus.iter().find(|held| held.number == vcpu.number)?;
         let thread = Thread::paused(monitor.pid, held.tid)?;
-        Some(VcpuThread::of(*vcpu, thread))
+        Some((held.tid, VcpuThread::of(*vcpu, thread)))
     }
 
-    /// Lets the vCPUs go, which can't be recorded after all.
-    fn let_vcpus_go(&self) {
-        for vcpu in &self.vcpus {
-            let _ = ptrace::detach(Pid::from_raw(vcpu.tid), None);
+    /// Opens the guest whose vCPUs are held. Returns their threads, too, and the number of all its vCPUs.
+    fn open_guest(&self, images: Vec<Image>) -> Result<(KvmSource, Vec<i32>, usize), SourceError> {
+        let first = self.vcpus.first().ok_or_else(|| self.none())?;
+        let monitor = Monitor::of(first.pid)?;
+        let vcpus = monitor.vcpus.iter();
+        let vcpus = vcpus.filter_map(|vcpu| self.thread_of(&monitor, vcpu));
+        let (taken, vcpus): (Vec<i32>, Vec<VcpuThread>) = vcpus.unzip();
+        let source = attach(&monitor, images, || Ok(vcpus))?;
+        Ok((source, taken, monitor.vcpus.len()))
+    }
+
+    /// Lets the vCPUs go that are not recorded.
+    fn let_vcpus_go(&self, taken: &[i32]) {
+        let others = self.vcpus.iter().filter(|vcpu| !taken.contains(&vcpu.tid));
+        for vcpu in others {
+            let _ = requests::detach(Pid::from_raw(vcpu.tid), 0);
         }
     }
 
@@ -211,25 +242,35 @@ impl Tracing {
         }
         while !self.tids.is_empty() && Instant::now() < end {
             match wait() {
-                Ok(WaitStatus::StillAlive) => sleep_until(monotonic_ns() + BETWEEN_POLLS_NS),
-                Ok(status) => self.detach(status),
+                Ok(Waited::Other(WaitStatus::StillAlive)) => {
+                    sleep_until(monotonic_ns() + BETWEEN_POLLS_NS);
+                }
+                Ok(waited) => self.detach(waited),
                 Err(Errno::EINTR) => {}
                 Err(_) => break,
             }
         }
     }
 
-    fn detach(&mut self, status: WaitStatus) {
-        let (tid, signal) = match status {
-            WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..) => {
+    fn detach(&mut self, waited: Waited) {
+        let (tid, signal) = match waited {
+            Waited::Signal(tid, by) => (tid, by),
+            Waited::Other(
+                status @ (WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..)),
+            ) => {
                 return self.ended(pid, status);
             }
-            WaitStatus::Stopped(tid, by) => (tid, Some(by)),
             // A group stop lasts beyond our detaching.
-            WaitStatus::PtraceEvent(tid, ..) | WaitStatus::PtraceSyscall(tid) => (tid, None),
-            _ => return,
+            Waited::Other(
+                status @ (WaitStatus::PtraceEvent(tid, ..) | WaitStatus::PtraceSyscall(tid)),
+            ) => {
+                self.meet(status);
+                (tid, 0)
+            }
+            Waited::Other(_) => return,
         };
-        let _ = ptrace::detach(tid, signal);
+        self.met.insert(tid.as_raw());
+        let _ = requests::detach(tid, signal);
         self.tids.remove(&tid.as_raw());
     }
 
@@ -253,8 +294,8 @@ impl Tracing {
 }
 
 /// What a traced thread has done; doesn't wait.
-fn wait() -> Result<WaitStatus, Errno> {
-    waitpid(None, Some(WaitPidFlag::WNOHANG | WaitPidFlag::__WALL))
+fn wait() -> Result<Waited, Errno> {
+    requests::wait(None, WaitPidFlag::WNOHANG | WaitPidFlag::__WALL)
 }
 
 /// The process of a thread.

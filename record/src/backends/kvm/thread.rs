@@ -4,11 +4,11 @@
 //! ends early, with EINTR, as by any signal.
 
 use crate::sys::clock::{monotonic_ns, sleep_until};
+use crate::sys::ptrace::{Waited, detach, wait};
 use crate::sys::thread_times::ThreadTimes;
 use nix::errno::Errno;
 use nix::sys::ptrace::{self, Options};
-use nix::sys::signal::Signal;
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::sys::wait::{WaitPidFlag, WaitStatus};
 use nix::unistd::Pid;
 
 /// Polls without a sleep; a thread on another processor stops within these.
@@ -17,8 +17,6 @@ const POLLS_AT_ONCE: u32 = 50;
 const BETWEEN_POLLS_NS: u64 = 30_000;
 /// How long a killed thread may take to end, in nanoseconds.
 const MOURN_NS: u64 = 1_000_000_000;
-/// `PTRACE_EVENT_STOP` of `linux/ptrace.h`: a requested stop, or a group stop.
-const EVENT_STOP: i32 = 128;
 
 /// The thread's state in our hands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,8 +24,8 @@ enum Hold {
     Free,
     /// Traced, and asked to stop.
     Asked,
-    /// It is paused, and was about to receive this signal.
-    Stopped(Option<Signal>),
+    /// It is paused, and was about to receive this signal (0: none).
+    Stopped(i32),
     /// It has ended.
     Gone,
 }
@@ -53,7 +51,7 @@ impl Thread {
     /// Thread `tid` of process `pid`, which this thread traces, and which is paused.
     pub fn paused(pid: i32, tid: i32) -> Option<Thread> {
         let thread = Thread::of(pid, tid)?;
-        let hold = Hold::Stopped(None);
+        let hold = Hold::Stopped(0);
         Some(Thread { hold, ..thread })
     }
 
@@ -107,8 +105,9 @@ impl Thread {
         let end_ns = monotonic_ns() + MOURN_NS;
         let flags = WaitPidFlag::WNOHANG | WaitPidFlag::__WALL;
         while monotonic_ns() < end_ns {
-            match waitpid(self.tid, Some(flags)) {
-                Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) | Err(Errno::ECHILD) => {
+            match wait(Some(self.tid), flags) {
+                Ok(Waited::Other(WaitStatus::Exited(..) | WaitStatus::Signaled(..)))
+                | Err(Errno::ECHILD) => {
                     return;
                 }
                 _ => sleep_until(monotonic_ns() + BETWEEN_POLLS_NS),
@@ -133,13 +132,15 @@ impl Thread {
     /// Checks whether it has stopped as asked; returns whether its state has changed.
     fn look(&mut self) -> bool {
         let flags = WaitPidFlag::WNOHANG | WaitPidFlag::__WALL;
-        self.hold = match waitpid(self.tid, Some(flags)) {
-            Ok(WaitStatus::StillAlive) => return false,
-            Ok(WaitStatus::Stopped(_, signal)) => Hold::Stopped(Some(signal)),
-            // A group stop (SIGSTOP and the like), which lasts beyond our resume; or our own stop.
-            Ok(WaitStatus::PtraceEvent(_, _, EVENT_STOP)) => Hold::Stopped(None),
-            Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) | Err(_) => Hold::Gone,
-            Ok(_) => Hold::Stopped(None),
+        self.hold = match wait(Some(self.tid), flags) {
+            Ok(Waited::Signal(_, signal)) => Hold::Stopped(signal),
+            Ok(Waited::Other(status)) => match status {
+                WaitStatus::StillAlive => return false,
+                WaitStatus::Exited(..) | WaitStatus::Signaled(..) => Hold::Gone,
+                // A group stop (SIGSTOP and the like), which lasts beyond our resume; or our own stop.
+                _ => Hold::Stopped(0),
+            },
+            Err(_) => Hold::Gone,
         };
         true
     }
@@ -150,7 +151,7 @@ impl Thread {
             self.look();
         }
         if let Hold::Stopped(signal) = self.hold {
-            self.hold = match ptrace::detach(self.tid, signal) {
+            self.hold = match detach(self.tid, signal) {
                 Ok(()) => Hold::Free,
                 Err(_) => return self.mourn(),
             };
@@ -187,7 +188,7 @@ mod tests {
         }
         // A signal that it was about to receive is delivered.
         thread.ask().unwrap();
-        nix::sys::signal::kill(Pid::from_raw(pid), Signal::SIGTERM).unwrap();
+        nix::sys::signal::kill(Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM).unwrap();
         assert!(thread.wait(monotonic_ns() + 10_000_000_000));
         thread.let_go();
         child.wait().unwrap();

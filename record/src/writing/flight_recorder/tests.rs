@@ -25,7 +25,7 @@ fn recorder(
         window: Duration::from_secs(seconds),
         after: Duration::ZERO,
         triggers,
-        folder: WindowFolder::create(file).unwrap(),
+        folder: WindowFolder::create(file).unwrap().into(),
         requests: Arc::default(),
         events,
     };

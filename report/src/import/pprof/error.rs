@@ -53,7 +53,7 @@ pub enum PprofError {
     },
     /// A value is negative.
     #[error(
-        "sample {0} has a negative value: it is a difference of two profiles; import both, and use `uprof diff`"
+        "sample {0} has a negative value: it is a difference of two profiles; import both, and use `uniprof diff`"
     )]
     Negative(u64),
     /// No type of values can be chosen.

@@ -3,11 +3,14 @@
 
 use super::PprofError;
 use super::wire::{Message, Stream, Value};
+use crate::work;
 use std::collections::HashMap;
 use std::io::BufRead;
 use std::ops::Range;
 use uprof::WordMap;
 
+/// Bytes of a text that are read in a step of work.
+const TEXT_BYTES_A_STEP: u64 = 16;
 /// Most bytes of all strings.
 const TEXT_BYTES_MAX: usize = 64 << 20;
 /// Most strings, functions, locations, and lines of locations: of each.
@@ -167,6 +170,8 @@ impl Tables {
         let start = index
             .checked_sub(1)
             .map_or(0, |before| self.ends[before] as usize);
+        // A file may name one long text in each of many frames.
+        work::take(1 + (end - start) as u64 / TEXT_BYTES_A_STEP);
         std::str::from_utf8(&self.text[start..end]).map_err(|_| PprofError::NoText(number))
     }
 
