@@ -71,25 +71,26 @@ fn request(request: libc::c_uint, tid: Pid, signal: i32) -> Result<(), Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nix::sys::ptrace::{Options, interrupt, seize};
-    use std::os::unix::process::ExitStatusExt;
+    use nix::sys::ptrace::{Options, seize};
     use std::process::Command;
 
     #[test]
     fn a_real_time_signal_stops_a_thread_and_is_delivered() {
-        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
-        let tid = Pid::from_raw(child.id() as i32);
-        seize(tid, Options::empty()).unwrap();
         let signal = libc::SIGRTMIN() + 1;
-        // SAFETY: no pointers.
-        assert_eq!(unsafe { libc::kill(tid.as_raw(), signal) }, 0);
-        let stopped = wait(Some(tid), WaitPidFlag::__WALL).unwrap();
-        assert_eq!(stopped, Waited::Signal(tid, signal));
-        syscall(tid, 0).unwrap();
-        interrupt(tid).unwrap();
-        let stopped = wait(Some(tid), WaitPidFlag::__WALL).unwrap();
-        assert!(matches!(stopped, Waited::Other(_)), "{stopped:?}");
-        detach(tid, signal).unwrap();
-        assert_eq!(child.wait().unwrap().signal(), Some(signal));
+        for go_on in [syscall, detach] {
+            let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+            let tid = Pid::from_raw(child.id() as i32);
+            seize(tid, Options::empty()).unwrap();
+            // SAFETY: no pointers.
+            assert_eq!(unsafe { libc::kill(tid.as_raw(), signal) }, 0);
+            let stopped = wait(Some(tid), WaitPidFlag::__WALL).unwrap();
+            assert_eq!(stopped, Waited::Signal(tid, signal));
+            go_on(tid, signal).unwrap();
+            let ended = wait(Some(tid), WaitPidFlag::__WALL).unwrap();
+            let killed = WaitStatus::Exited(tid, 128 + signal);
+            assert_eq!(ended, Waited::Other(killed));
+            // Nothing is left to wait for.
+            assert!(child.wait().is_err());
+        }
     }
 }
