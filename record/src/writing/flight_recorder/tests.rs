@@ -283,12 +283,20 @@ fn joined_files_are_one_recording() {
         files.into_iter().map(open).collect()
     };
     let joined = Joined::new(readers(capture.before), readers(capture.segments)).unwrap();
+    let mut began_ns = None;
     let types: Vec<Option<BlockType>> = joined
         .map(|item| match item.unwrap() {
-            Item::Block(block) => block.known_type(),
+            Item::Block(block) => {
+                if let Ok(Payload::Clocks(pairs)) = block.payload() {
+                    began_ns.get_or_insert(pairs[0].monotonic_ns);
+                }
+                block.known_type()
+            }
             Item::Damage(damage) => panic!("{damage}"),
         })
         .collect();
+    // By the first pair, readers tell when a recording began.
+    assert_eq!(began_ns, Some(capture.first_ns));
     let count = |wanted| types.iter().filter(|found| **found == Some(wanted)).count();
     assert_eq!(types.first(), Some(&Some(BlockType::Metadata)));
     assert_eq!(types.last(), Some(&Some(BlockType::End)));
