@@ -361,7 +361,7 @@ impl Shown {
                 self.failure = None;
                 let said = self.watched.messages();
                 let said = said.into_iter().map(|said| format!("record: {said}"));
-                picture.notes.extend(said);
+                picture.add_notes(said.collect());
                 self.picture = Some(picture);
                 self.taken = Instant::now();
             }

@@ -258,6 +258,14 @@ impl Gathered {
 }
 
 impl Picture {
+    /// Adds notes of others, also to the list of them.
+    pub fn add_notes(&mut self, notes: Vec<String>) {
+        if self.view + 1 == SHOWN.len() {
+            self.rows.extend_from_slice(&notes);
+        }
+        self.notes.extend(notes);
+    }
+
     /// Takes the table out of a view's text: what comes before it is among the notes.
     fn set_table(&mut self, text: &str) {
         let mut lines = text.lines().skip_while(|line| !line.is_empty()).skip(1);

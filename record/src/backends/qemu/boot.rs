@@ -61,6 +61,12 @@ pub fn emulates(arguments: &[String]) -> bool {
 /// # Errors
 /// Says why there is no guest; QEMU is ended.
 pub fn open(command: &Command, images: Vec<Image>, plan: &Plan) -> Result<Source, SourceError> {
+    let is_daemon = |word: &String| word.trim_start_matches('-') == "daemonize";
+    if command.arguments.iter().any(is_daemon) {
+        return Err(SourceError(
+            "--boot ends QEMU with the recording, which it can't do in the background: leave -daemonize out".into(),
+        ));
+    }
     let folder = Folder::create()?;
     let socket = folder.0.join("qmp");
     let mut command = command.clone();
