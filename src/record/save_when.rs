@@ -11,7 +11,11 @@ const FORMS: &str =
 
 /// Parses a condition.
 pub fn parse(text: &str) -> anyhow::Result<Trigger> {
-    let (what, time) = match text.rsplit_once(" for ") {
+    // A function's name may have this word, before the sign and the share.
+    let divided = text
+        .rsplit_once(" for ")
+        .filter(|(_, time)| !time.contains('>'));
+    let (what, time) = match divided {
         Some((what, time)) => (what.trim(), Some(time.trim())),
         None => (text.trim(), None),
     };

@@ -7,6 +7,7 @@ use super::{Content, Needs, Output, Renderer, View};
 use crate::profile::gather::{Sampled, names};
 use crate::profile::tree::NodeId;
 use crate::recording::Recording;
+use crate::recording::unit::Unit;
 use crate::text::screen::{Notes, Screen};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
@@ -258,9 +259,15 @@ impl Renderer for Phases {
         if sampled.since_ns > boot.last_ns {
             (boot.before_ns, boot.last_ns) = (boot.last_ns, sampled.since_ns);
         }
+        // The start of a call is known.
+        let before_ns = if sampled.unit == Unit::Calls {
+            sampled.since_ns
+        } else {
+            boot.before_ns.min(sampled.since_ns)
+        };
         let first = First {
             since_ns: sampled.since_ns,
-            before_ns: boot.before_ns.min(sampled.since_ns),
+            before_ns,
         };
         boot.stacks.entry(sampled.node).or_insert(first);
     }
