@@ -14,7 +14,7 @@ pub enum Waited {
     Other(WaitStatus),
 }
 
-/// Waits for a thread, or for any (`None`). A thread that a real-time signal killed counts as ended with the status that
+/// Waits for a thread, or for any (`None`). One that a real-time signal killed counts as ended with the status that
 /// shells give it.
 ///
 /// # Errors
