@@ -207,9 +207,9 @@ static void start_pv_timer(void)
 	u64 period = 80000000;          /* ns */
 	hypercall(HYPERVISOR_set_callbacks, (u64)event_entry, (u64)failsafe_entry, 0);
 	hypercall(HYPERVISOR_event_channel_op, EVTCHNOP_bind_virq, (u64)&bind, 0);
-	for (int i = 0; i < 64; i++)
-		shared.evtchn_mask[i] = ~0ul;
-	shared.evtchn_mask[bind.port / 64] &= ~(1ul << bind.port % 64);
+	/* Never masked itself: an event that came then would stay pending, and no other would follow. */
+	for (u32 i = 0; i < 64; i++)
+		shared.evtchn_mask[i] = i == bind.port / 64 ? ~(1ul << bind.port % 64) : ~0ul;
 	shared.vcpu_info[0].upcall_mask = 0;
 	hypercall(HYPERVISOR_vcpu_op, VCPUOP_set_periodic_timer, 0, (u64)&period);
 }
