@@ -41,7 +41,7 @@ pub fn wait(tid: Option<Pid>, flags: WaitPidFlag) -> Result<Waited, Errno> {
 /// # Errors
 /// The error of `ptrace`.
 pub fn listen(tid: Pid) -> Result<(), Errno> {
-    request(libc::PTRACE_LISTEN, tid, 0)
+    request(i64::from(libc::PTRACE_LISTEN), tid, 0)
 }
 
 /// Lets a stopped thread go on to its next system call, with this signal (0: none).
@@ -49,7 +49,7 @@ pub fn listen(tid: Pid) -> Result<(), Errno> {
 /// # Errors
 /// The error of `ptrace`.
 pub fn syscall(tid: Pid, signal: i32) -> Result<(), Errno> {
-    request(libc::PTRACE_SYSCALL, tid, signal)
+    request(i64::from(libc::PTRACE_SYSCALL), tid, signal)
 }
 
 /// Detaches from a stopped thread, which goes on with this signal (0: none).
@@ -57,10 +57,11 @@ pub fn syscall(tid: Pid, signal: i32) -> Result<(), Errno> {
 /// # Errors
 /// The error of `ptrace`.
 pub fn detach(tid: Pid, signal: i32) -> Result<(), Errno> {
-    request(libc::PTRACE_DETACH, tid, signal)
+    request(i64::from(libc::PTRACE_DETACH), tid, signal)
 }
 
-fn request(request: libc::c_uint, tid: Pid, signal: i32) -> Result<(), Errno> {
+/// The type of requests differs between C libraries.
+fn request(request: i64, tid: Pid, signal: i32) -> Result<(), Errno> {
     let none = std::ptr::null_mut::<libc::c_void>();
     let signal = std::ptr::without_provenance_mut::<libc::c_void>(signal as usize);
     // SAFETY: these requests take no pointers; a thread that is not our tracee yields an error and no harm.
