@@ -127,7 +127,10 @@ pub fn stop_world(
         sleep_until(boot.begins_ns);
     }
     let start_ns = monotonic_ns();
-    if let Err(error) = source.begin() {
+    // Any other guest runs already.
+    if take.boot.is_some()
+        && let Err(error) = source.begin()
+    {
         return failed(source, sink, error);
     }
     control.begin(start_ns);
