@@ -82,13 +82,8 @@ fn read(bytes: &[u8]) -> Contents {
     found
 }
 
-fn wait_until(what: &str, mut happens: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !happens() {
-        assert!(began.elapsed() < Duration::from_secs(30), "{what}: never");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
+/// As long as a busy machine may need.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
 fn a_pipe_whose_reader_goes_away_ends_the_recording() {
@@ -147,7 +142,7 @@ fn a_recording_under_way_can_be_reported() {
     let file = folder.path().join("run.uprof");
     let mut command = record(&busy, &file, "5m");
     let mut recorder = command.stderr(Stdio::null()).spawn().unwrap();
-    wait_until("samples are written", || {
+    kit::wait_until("samples are written", PATIENCE, || {
         std::fs::metadata(&file).is_ok_and(|found| found.len() > 1500)
     });
     let mut most = 0;
@@ -190,7 +185,7 @@ fn a_recorder_that_is_stopped_for_seconds_goes_on() {
     let file = folder.path().join("run.uprof");
     let mut command = record(&busy, &file, "5s");
     let mut recorder = command.stderr(Stdio::null()).spawn().unwrap();
-    wait_until("samples are written", || {
+    kit::wait_until("samples are written", PATIENCE, || {
         std::fs::metadata(&file).is_ok_and(|found| found.len() > 1500)
     });
     signal("STOP", recorder.id());
@@ -233,7 +228,7 @@ fn two_recorders_share_a_process_by_perf_events_but_not_by_ptrace() {
     }
     let mut first = record(&busy, &files[0], "4s");
     let mut first = first.arg("--ptrace").stderr(Stdio::null()).spawn().unwrap();
-    wait_until("the first has attached", || {
+    kit::wait_until("the first has attached", PATIENCE, || {
         let status = std::fs::read_to_string(format!("/proc/{}/status", busy.0.id())).unwrap();
         status
             .lines()
@@ -248,7 +243,7 @@ fn two_recorders_share_a_process_by_perf_events_but_not_by_ptrace() {
     let status = first.wait().unwrap().code();
     assert!(matches!(status, Some(0 | 1)), "{status:?}");
     let ticks = busy.ticks();
-    wait_until("the target runs on", || busy.ticks() > ticks);
+    kit::wait_until("the target runs on", PATIENCE, || busy.ticks() > ticks);
 }
 
 /// The program with a limit on its address space, so that the rest of the machine isn't affected.
@@ -281,5 +276,5 @@ fn a_recorder_with_little_memory_records_or_says_why_not() {
         }
     }
     let ticks = busy.ticks();
-    wait_until("the target runs on", || busy.ticks() > ticks);
+    kit::wait_until("the target runs on", PATIENCE, || busy.ticks() > ticks);
 }

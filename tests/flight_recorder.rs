@@ -7,7 +7,7 @@ use busy::Busy;
 use kit::{text, uniprof};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A program that does little, then computes for 3 s, once, then does little, then nothing for 4 s, once; then it ends
 /// itself by a signal. Each step is a function.
@@ -43,19 +43,8 @@ int main(void) {
 "#;
 
 fn build(folder: &Path) -> Option<PathBuf> {
-    let (source, program) = (folder.join("planted.c"), folder.join("planted"));
-    std::fs::write(&source, PLANTED).unwrap();
-    let flags = ["-O1", "-fno-omit-frame-pointer", "-o"];
-    let built = Command::new("gcc")
-        .args(flags)
-        .args([&program, &source])
-        .status();
-    let Ok(status) = built else {
-        eprintln!("skipped: there is no gcc to build a program with");
-        return None;
-    };
-    assert!(status.success());
-    Some(program)
+    let flags = ["-O1", "-fno-omit-frame-pointer"];
+    kit::build(&folder.join("planted"), PLANTED, &flags)
 }
 
 /// Starts a recorder that keeps a window, and waits until it does.
@@ -67,24 +56,13 @@ fn keep(file: &Path, flags: &[&str], target: &[&str]) -> Child {
     record.args(flags).args(target).stdout(Stdio::null());
     let log = std::fs::File::create(file.with_extension("log")).unwrap();
     let recorder = record.stderr(log).spawn().unwrap();
-    let tables = folder_of(file).join("tables.uprof");
-    wait_until("a window", || tables.exists());
+    let tables = kit::window_of(file).join("tables.uprof");
+    kit::wait_until("a window", PATIENCE, || tables.exists());
     recorder
 }
 
-fn folder_of(file: &Path) -> PathBuf {
-    let mut name = file.as_os_str().to_owned();
-    name.push(".keep");
-    name.into()
-}
-
-fn wait_until(what: &str, mut happens: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !happens() {
-        assert!(began.elapsed() < Duration::from_secs(60), "{what}: never");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
+/// As long as a busy machine may need.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Samples of a recording with the function that stalls.
 fn stalled(file: &Path) -> u64 {
@@ -139,7 +117,7 @@ fn a_stall_is_in_the_window_that_each_trigger_a_signal_or_a_command_saves() {
     let mut starter = keep(&file("crash"), &words, &command);
     let children = format!("/proc/{0}/task/{0}/children", starter.id());
     let mut pid = String::new();
-    wait_until("the program", || {
+    kit::wait_until("the program", PATIENCE, || {
         let children = std::fs::read_to_string(&children).unwrap_or_default();
         let name = |pid: &&str| std::fs::read_to_string(format!("/proc/{pid}/comm"));
         let planted = |pid: &&str| name(pid).is_ok_and(|name| name == "planted\n");
@@ -165,7 +143,7 @@ fn a_stall_is_in_the_window_that_each_trigger_a_signal_or_a_command_saves() {
     let number = |name: &str| cases.iter().position(|case| case.0 == name).unwrap() - 1;
     // When the share has been saved, the stall is under way; it is over a few seconds later.
     let saved = |name: &str| folder.path().join(format!("{name}-{unique}-1.uprof"));
-    wait_until("the stall", || saved("share").exists());
+    kit::wait_until("the stall", PATIENCE, || saved("share").exists());
     std::thread::sleep(Duration::from_secs(3));
     signal("-USR1", recorders[number("signal")].id());
     let asked = kit::run(uniprof().args(["save", &format!("name-{unique}")]));
@@ -203,7 +181,7 @@ fn a_stall_is_in_the_window_that_each_trigger_a_signal_or_a_command_saves() {
             "{name}: {stalled} samples of the stall: {log}"
         );
         // The last window is the file, and nothing else is left.
-        assert!(!folder_of(&file(name)).exists(), "{name}: {log}");
+        assert!(!kit::window_of(&file(name)).exists(), "{name}: {log}");
         assert!(self::info(&file(name)).contains("the last window"));
     }
 }
@@ -303,5 +281,5 @@ fn two_recorders_of_one_file_and_other_mistakes_are_refused() {
     assert_eq!(kit::run(uniprof().args(["save", name])).status, 0);
     signal("-INT", first.id());
     first.wait().unwrap();
-    assert!(!folder_of(&file).exists());
+    assert!(!kit::window_of(&file).exists());
 }

@@ -6,7 +6,7 @@ mod busy;
 
 use busy::Busy;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 use uprof::{Item, SliceReader};
 
@@ -23,10 +23,7 @@ fn last_ns(path: &Path) -> u64 {
 
 #[test]
 fn kill_9_fifty_times() {
-    let busy = Command::new("bash")
-        .args(["-c", "while :; do :; done"])
-        .spawn();
-    let busy = Busy(busy.unwrap());
+    let busy = Busy::shell();
     let target = format!("pid:{}", busy.0.id());
     let folder = tempfile::tempdir().unwrap();
     let mut random = std::process::id();

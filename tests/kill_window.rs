@@ -7,25 +7,14 @@ mod busy;
 
 use busy::Busy;
 use kit::uniprof;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
 use uniprof_record::monotonic_ns;
 use uprof::{BlockType, Item, SliceReader};
 
-fn folder_of(file: &Path) -> PathBuf {
-    let mut name = file.as_os_str().to_owned();
-    name.push(".keep");
-    name.into()
-}
-
-fn wait_until(what: &str, mut happens: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !happens() {
-        assert!(began.elapsed() < Duration::from_secs(60), "{what}: never");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
+/// As long as a busy machine may need.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The latest time in the sound blocks of a recording.
 fn last_ns(path: &Path) -> u64 {
@@ -45,10 +34,7 @@ fn last_ns(path: &Path) -> u64 {
 fn a_recorder_that_is_killed_leaves_its_window_but_for_the_last_second() {
     let kills = std::env::var("UNIPROF_KILLS").ok();
     let kills: u32 = kills.map_or(6, |kills| kills.parse().unwrap());
-    let busy = Command::new("bash")
-        .args(["-c", "while :; do :; done"])
-        .spawn();
-    let busy = Busy(busy.unwrap());
+    let busy = Busy::shell();
     let target = format!("pid:{}", busy.0.id());
     let folder = tempfile::tempdir().unwrap();
     let mut random = std::process::id();
@@ -63,7 +49,7 @@ fn a_recorder_that_is_killed_leaves_its_window_but_for_the_last_second() {
             .arg(&file);
         let mut recorder = record.arg(&target).stderr(Stdio::null()).spawn().unwrap();
         let samples = || {
-            let listed = std::fs::read_dir(folder_of(&file))
+            let listed = std::fs::read_dir(kit::window_of(&file))
                 .into_iter()
                 .flatten()
                 .flatten();
@@ -72,15 +58,16 @@ fn a_recorder_that_is_killed_leaves_its_window_but_for_the_last_second() {
                 .sum::<u64>()
         };
         let pid = recorder.id().to_string();
-        let is_ours =
-            || std::fs::read_to_string(folder_of(&file).join("lock")).is_ok_and(|it| it == pid);
-        wait_until("samples", || is_ours() && samples() > 10_000);
+        let is_ours = || {
+            std::fs::read_to_string(kit::window_of(&file).join("lock")).is_ok_and(|it| it == pid)
+        };
+        kit::wait_until("samples", PATIENCE, || is_ours() && samples() > 10_000);
         random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         std::thread::sleep(Duration::from_millis(u64::from(random >> 16) % 2500));
         let killed_ns = monotonic_ns();
         recorder.kill().unwrap();
         recorder.wait().unwrap();
-        for entry in std::fs::read_dir(folder_of(&file)).unwrap() {
+        for entry in std::fs::read_dir(kit::window_of(&file)).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_some_and(|it| it == "uprof") {
                 let opened = kit::run(uniprof().arg("info").arg(&path));
@@ -91,7 +78,7 @@ fn a_recorder_that_is_killed_leaves_its_window_but_for_the_last_second() {
         let recovered = kit::run(
             uniprof()
                 .arg("recover")
-                .arg(folder_of(&file))
+                .arg(kit::window_of(&file))
                 .arg("-o")
                 .arg(&sound),
         );

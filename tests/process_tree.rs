@@ -194,14 +194,8 @@ fn sampled(file: &Path) -> usize {
     found.len()
 }
 
-/// Waits for at most a minute.
-fn wait_until(what: &str, mut happens: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !happens() {
-        assert!(began.elapsed() < Duration::from_secs(60), "{what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
+/// As long as a busy machine may need.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Each process starts after the one before has ended, or is started by a shell of another name.
 #[test]
@@ -225,17 +219,21 @@ fn processes_of_one_name_that_come_and_go() {
         .arg("name:comes-and-goes-again")
         .stderr(Stdio::piped());
     let mut recorder = recorder.spawn().unwrap();
-    wait_until("the first is not sampled", || sampled(&file) == 1);
+    kit::wait_until("the first is not sampled", PATIENCE, || sampled(&file) == 1);
     first.kill();
     std::thread::sleep(Duration::from_millis(600));
     for count in [2, 3] {
         let mut next = come();
-        wait_until("one that came is not sampled", || sampled(&file) == count);
+        kit::wait_until("one that came is not sampled", PATIENCE, || {
+            sampled(&file) == count
+        });
         next.kill();
     }
     let script = format!("{} -c '{work}'", program.display());
     let below = Family::of(Command::new("sh").args(["-c", &format!("{script}; true")]));
-    wait_until("one of a shell is not sampled", || sampled(&file) == 4);
+    kit::wait_until("one of a shell is not sampled", PATIENCE, || {
+        sampled(&file) == 4
+    });
     drop(below);
     assert!(recorder.try_wait().unwrap().is_none(), "it ended by itself");
     let _ = Command::new("kill")
@@ -284,7 +282,7 @@ fn time_of_orphans_from_before_the_recording_is_not_counted() {
         .arg(format!("pid:{}", adopter.pid()))
         .spawn()
         .unwrap();
-    wait_until("no recording", || {
+    kit::wait_until("no recording", PATIENCE, || {
         std::fs::metadata(&file).is_ok_and(|found| found.len() > 0)
     });
     std::thread::sleep(Duration::from_millis(2500));

@@ -159,18 +159,8 @@ const ENOUGH: u64 = 4000;
 
 /// Builds the program that never ends. Without gcc it says so and returns `None`.
 fn build(folder: &Path) -> Option<PathBuf> {
-    let (source, program) = (folder.join("shares.c"), folder.join("shares"));
-    std::fs::write(&source, SOURCE).unwrap();
-    let built = Command::new("gcc")
-        .args(["-O2", "-fno-ipa-icf", "-o"])
-        .args([&program, &source])
-        .status();
-    let Ok(status) = built else {
-        eprintln!("skipped: there is no gcc to build a program with");
-        return None;
-    };
-    assert!(status.success());
-    Some(program)
+    let flags = ["-O2", "-fno-ipa-icf"];
+    kit::build(&folder.join("shares"), SOURCE, &flags)
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! A program in C that is built and recorded, and whose stacks are checked.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// Stacks, outermost function first, with the number of their samples.
 pub type Counted = Vec<(String, u64)>;
@@ -19,20 +18,8 @@ __attribute__((constructor)) static void end_in_time(void) {
 
 /// Builds `source` with these frame options. Without gcc it says so and returns `None`.
 pub fn build(folder: &Path, source: &str, frames: &str) -> Option<PathBuf> {
-    let (file, program) = (folder.join("program.c"), folder.join("program"));
-    std::fs::write(&file, [source, END].concat()).unwrap();
-    let built = Command::new("gcc")
-        .arg("-O2")
-        .args(frames.split(' '))
-        .arg("-o")
-        .args([&program, &file])
-        .status();
-    let Ok(status) = built else {
-        eprintln!("skipped: there is no gcc to build a program with");
-        return None;
-    };
-    assert!(status.success());
-    Some(program)
+    let flags: Vec<&str> = ["-O2"].into_iter().chain(frames.split(' ')).collect();
+    kit::build(&folder.join("program"), &[source, END].concat(), &flags)
 }
 
 /// Records the program into `run.uprof` until it ends. Returns the recorder's messages.

@@ -6,6 +6,8 @@
 //! the like with real recordings.
 
 mod calls;
+#[path = "../../tests/drawn_runs/mod.rs"]
+mod drawn_runs;
 mod sequential;
 mod simulated;
 

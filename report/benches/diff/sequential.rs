@@ -6,74 +6,25 @@
 //! same comparisons are judged at every look that `Sequence` plans, and again as if each run were followed by a look
 //! with an equal part of the error rate, and without any spending, which shows what it is for.
 
+use crate::drawn_runs;
 use crate::share;
 use fastrand::Rng;
-use uniprof_report::diff::{
-    BLOCKS, Cell, Counts, DiffOptions, Item, Kind, LookRates, Match, Quantity, Sequence, Series,
-    Side, judge,
-};
-use uniprof_report::profile::ROOT;
+use uniprof_report::diff::{Counts, DiffOptions, LookRates, Sequence, Side, judge};
 
 /// Shares of the functions.
 const SHARES: [f64; 12] = [
     0.25, 0.2, 0.15, 0.1, 0.08, 0.06, 0.05, 0.04, 0.03, 0.02, 0.01, 0.01,
 ];
-/// Samples of a run.
-const SAMPLES: f64 = 2400.0;
-/// Standard deviation of the factors of a run.
-const RUNS_DIFFER: f64 = 0.01;
 /// Most runs of each side.
 const MOST: usize = 50;
 const RATE: f64 = 0.05;
 
-/// One run, with the first function slower by this part.
-fn run(random: &mut Rng, slower: f64) -> Counts {
-    let mut weights = SHARES.map(|share| share * (1.0 + RUNS_DIFFER * normal(random)));
-    weights[0] *= 1.0 + slower;
-    let whole: f64 = weights.iter().sum();
-    let mut cells = Vec::with_capacity(BLOCKS * SHARES.len());
-    for block in 0..BLOCKS {
-        for (stack, weight) in weights.iter().enumerate() {
-            let mean = SAMPLES / BLOCKS as f64 * weight / whole;
-            let count = (mean + mean.sqrt() * normal(random)).round().max(0.0);
-            cells.push(Cell {
-                block,
-                stack,
-                count,
-            });
-        }
-    }
-    Counts { cells }
-}
-
-fn normal(random: &mut Rng) -> f64 {
-    (0..12).map(|_| random.f64()).sum::<f64>() - 6.0
-}
-
 /// Whether the first function is certainly slower, and whether anything is certain, with this error rate.
 fn look(sides: &[Vec<Counts>; 2], runs: usize, rate: f64) -> (bool, bool) {
-    let functions = (0..SHARES.len()).map(|number| Match {
-        name: format!("function {number}"),
-        module: String::new(),
-        kind: Kind::Same,
-        made: false,
-        own: true,
+    let sides = sides.each_ref().map(|side| Side {
+        recordings: side[..runs].to_vec(),
     });
-    let items = (0..SHARES.len() as u32).map(|function| Item {
-        counted: Quantity::Own,
-        function,
-        node: ROOT,
-    });
-    let series = Series {
-        one: 1.0,
-        functions: functions.collect(),
-        items: items.collect(),
-        stacks: (0..SHARES.len()).map(|item| vec![item]).collect(),
-        sides: sides.each_ref().map(|side| Side {
-            recordings: side[..runs].to_vec(),
-        }),
-        ..Series::default()
-    };
+    let series = drawn_runs::series(SHARES.len(), sides);
     let options = DiffOptions {
         false_discoveries: rate,
         ..DiffOptions::default()
@@ -126,7 +77,7 @@ pub fn judge_all(comparisons: u64) {
         for comparison in 0..comparisons {
             let mut random = Rng::with_seed(comparison * 2 + u64::from(slower > 0.0));
             let sides = [0.0, slower].map(|slower| {
-                let runs = (0..MOST).map(|_| run(&mut random, slower));
+                let runs = (0..MOST).map(|_| drawn_runs::run(&mut random, SHARES, slower));
                 runs.collect::<Vec<Counts>>()
             });
             for (plan, runs) in FIXED.iter().enumerate().filter(|_| slower > 0.0) {

@@ -4,7 +4,7 @@
 //! Looks are taken at numbers of runs that grow by about a third, and each spends an equal part. The errors of
 //! all looks are at most the sum of the parts, however the looks depend on each other (Bonferroni), so the rate
 //! holds whenever the comparison ends. Slud and Wei (Journal of the American Statistical Association 77, 1982)
-//! describe such spending. A look after every run would have to divide the rate by three to four times as many,
+//! describe such spending. A look after every run would have to divide the rate of 50 runs by 49 instead of 9,
 //! although most of these looks see the same runs. docs/decisions/2026-11-25-looks-spend-the-error-rate.md has the
 //! alternatives.
 

@@ -39,7 +39,7 @@ pub struct Label {
     /// Whether it stands for a process, a thread or a stack without frames rather than for code. No filter
     /// matches it.
     pub made: bool,
-    /// Whose code it is in a profile of wall time, if not the guest's.
+    /// Where its time is spent in a profile of wall time, if it is no code of the guest.
     pub place: Option<Place>,
 }
 

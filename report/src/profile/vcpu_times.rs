@@ -52,9 +52,9 @@ pub(crate) fn hypervisor(kind: TargetKind) -> &'static str {
 pub(crate) fn box_name(place: Place, kind: TargetKind) -> &'static str {
     match place {
         Place::Guest => "[guest code without samples]",
-        Place::Hypervisor if kind == TargetKind::XenDomain => IN_XEN,
-        Place::Hypervisor => IN_KVM,
-        Place::Monitor => IN_MONITOR,
+        Place::Hypervisor if kind == TargetKind::XenDomain => "[handled in Xen]",
+        Place::Hypervisor => "[handled in KVM]",
+        Place::Monitor => "[handled in the monitor]",
         Place::Ready => "[waiting for a processor]",
         Place::Halted => "[halted]",
         Place::Paused => "[paused by the recorder]",
@@ -62,24 +62,9 @@ pub(crate) fn box_name(place: Place, kind: TargetKind) -> &'static str {
     }
 }
 
-const IN_XEN: &str = "[handled in Xen]";
-const IN_KVM: &str = "[handled in KVM]";
-const IN_MONITOR: &str = "[handled in the monitor]";
-/// How the name of an exit's box begins.
-const EXIT: &str = "[exit: ";
-
 /// The box of the exits for a reason.
 pub(crate) fn exit_box(reason: &str) -> String {
-    format!("{EXIT}{reason}]")
-}
-
-/// The place of a box with this name; `None` for guest code, processes and threads. Exits belong to the hypervisor.
-pub(crate) fn place_of_box(name: &str) -> Option<Place> {
-    if name.starts_with(EXIT) || name == IN_XEN {
-        return Some(Place::Hypervisor);
-    }
-    let mut places = Place::ALL.iter().copied();
-    places.find(|place| box_name(*place, TargetKind::Kvm) == name)
+    format!("[exit: {reason}]")
 }
 
 /// `n` in proportion to `part` of `whole`.

@@ -7,6 +7,7 @@ pub mod commands;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 /// The program as cargo built it for the tests.
 #[must_use]
@@ -71,6 +72,45 @@ pub fn run(command: &mut Command) -> Ended {
         status,
         stdout: text(&stdout),
         stderr: text(&stderr),
+    }
+}
+
+/// Builds a program of C with gcc. Without gcc it says so and returns `None`.
+///
+/// # Panics
+/// If the program can't be built.
+#[track_caller]
+#[must_use]
+pub fn build(program: &Path, source: &str, flags: &[&str]) -> Option<PathBuf> {
+    let file = program.with_extension("c");
+    std::fs::write(&file, source).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let mut gcc = Command::new("gcc");
+    let Ok(built) = gcc.args(flags).arg("-o").arg(program).arg(&file).status() else {
+        eprintln!("skipped: there is no gcc to build a program with");
+        return None;
+    };
+    assert!(built.success(), "{gcc:?}");
+    Some(program.to_path_buf())
+}
+
+/// The folder of the window of `record --keep -o FILE`.
+#[must_use]
+pub fn window_of(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".keep");
+    name.into()
+}
+
+/// Waits until something happens.
+///
+/// # Panics
+/// If it doesn't happen in that time.
+#[track_caller]
+pub fn wait_until(what: &str, within: Duration, mut happens: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !happens() {
+        assert!(began.elapsed() < within, "{what}: never");
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

@@ -8,7 +8,7 @@ use crate::recording::spaces::{Module, Place};
 use crate::stacks::symbolizer::{Named, Symbolizer};
 use rayon::prelude::*;
 use std::borrow::Cow;
-use uprof::WordMap;
+use uprof::{WordMap, cold};
 
 /// Labels of all places seen so far.
 pub(super) struct Naming<'a, 's> {
@@ -182,10 +182,20 @@ fn short(path: &str) -> &str {
 
 /// A label that isn't of code.
 pub(super) fn plain(labels: &mut Labels, name: &str) -> LabelId {
+    made(labels, name, None)
+}
+
+/// A label of time at a place that isn't of code.
+pub(super) fn of_place(labels: &mut Labels, name: &str, place: cold::Place) -> LabelId {
+    made(labels, name, Some(place))
+}
+
+fn made(labels: &mut Labels, name: &str, place: Option<cold::Place>) -> LabelId {
     let name = labels.text_id(name);
     labels.id(Label {
         name,
         made: true,
+        place,
         ..Label::default()
     })
 }

@@ -481,7 +481,8 @@ impl<'a> Joining<'_, 'a, '_> {
                 Some(reason) => vcpu_times::exit_box(self.profile.labels.text(reason)),
                 None => vcpu_times::exit_box("other reasons"),
             };
-            let label = naming::plain(&mut self.profile.labels, &name);
+            let labels = &mut self.profile.labels;
+            let label = naming::of_place(labels, &name, Place::Hypervisor);
             let parts = [
                 (Place::Hypervisor, hypervisor_ns),
                 (Place::Monitor, monitor_ns),
@@ -574,7 +575,7 @@ impl<'a> Joining<'_, 'a, '_> {
 
     fn box_of(&mut self, here: (NodeId, Passed), place: Place) -> (NodeId, Passed) {
         let name = vcpu_times::box_name(place, self.kind());
-        let label = naming::plain(&mut self.profile.labels, name);
+        let label = naming::of_place(&mut self.profile.labels, name, place);
         self.step(here, label)
     }
 

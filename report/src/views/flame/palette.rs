@@ -2,7 +2,6 @@
 //! place where it was spent; the shade depends on the name, and is the same in each picture.
 
 use crate::profile::labels::{LabelId, Labels};
-use crate::profile::vcpu_times::place_of_box;
 use inferno::flamegraph::color::{Color, PaletteMap};
 use std::collections::BTreeSet;
 use uprof::cold::Place;
@@ -53,14 +52,12 @@ impl Kind {
         }
     }
 
-    /// The place of a label in a profile of wall time: that of guest code, unless its box has another.
+    /// The place of a label in a profile of wall time: that of guest code, unless it has another.
     fn of_place(labels: &Labels, id: LabelId) -> Kind {
-        if let Some(place) = labels.get(id).place {
-            Kind::Place(place)
-        } else if labels.get(id).made {
-            place_of_box(labels.name(id)).map_or(Kind::Made, Kind::Place)
-        } else {
-            Kind::Place(Place::Guest)
+        let label = labels.get(id);
+        match label.place {
+            None if label.made => Kind::Made,
+            place => Kind::Place(place.unwrap_or(Place::Guest)),
         }
     }
 
