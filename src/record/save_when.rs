@@ -1,7 +1,7 @@
 //! The conditions of `--save-when`.
 
 use crate::quantity::{parse_duration, parse_share};
-use anyhow::{Context, bail};
+use anyhow::{anyhow, bail};
 use uniprof_record::trigger::{Condition, Trigger};
 
 /// The time over which a condition is judged that says none.
@@ -25,7 +25,7 @@ pub fn parse(text: &str) -> anyhow::Result<Trigger> {
             bail!("`crash` happens at once, without a time: {FORMS}")
         }
         Some(time) => {
-            let time = parse_duration(time).with_context(|| format!("`for {time}`"))?;
+            let time = parse_duration(time).map_err(|error| anyhow!("`for {time}`: {error}"))?;
             u64::try_from(time.as_nanos())?
         }
         None => USUAL_FOR_NS,
@@ -47,7 +47,7 @@ fn condition(what: &str) -> anyhow::Result<Condition> {
     let Some((what, share)) = what.rsplit_once('>') else {
         bail!("{FORMS}");
     };
-    let share = parse_share(share.trim()).with_context(|| format!("`>{share}`"))?;
+    let share = parse_share(share.trim()).map_err(|error| anyhow!("`>{share}`: {error}"))?;
     if share >= 1.0 {
         bail!("more than 100% never happens; {FORMS}");
     }

@@ -74,7 +74,7 @@ fn keep(hours: f64, rate_hz: f64) -> io::Result<bool> {
         window: Duration::from_secs(60),
         after: Duration::ZERO,
         triggers: Vec::new(),
-        folder: window,
+        folder: Arc::new(window),
         requests: Arc::default(),
         events,
     };
