@@ -33,7 +33,8 @@ pub struct Args {
     /// Where to; `-` is standard output. For parquet: a folder, which may have the tables of other recordings
     #[arg(long, short, value_name = "OUT", default_value = "-")]
     output: PathBuf,
-    /// Wall time of vCPUs instead of samples: of recordings made with --host (folded, json, csv)
+    /// Wall time of vCPUs instead of samples: of recordings made with --host (folded, json, csv,
+    /// firefox)
     #[arg(long, conflicts_with_all = ["off_cpu", "on_cpu", "idle", "state"], help_heading = "Which samples")]
     time: bool,
     /// Mark kernel frames with `_[k]` and inlined ones with `_[i]` (folded)

@@ -37,7 +37,7 @@ pub struct Format {
     pub is_binary: bool,
     /// Whether it is a timeline. Several recordings in one timeline need a common clock.
     pub needs_clock: bool,
-    /// Whether it can show wall time of vCPUs, which has stacks but no moments.
+    /// Whether it can show wall time of vCPUs, which has stacks but no exact moments.
     pub has_sums: bool,
     /// Writes the export, and returns the profile that it was written from.
     pub write: Writes,
@@ -84,7 +84,7 @@ pub const FORMATS: &[Format] = &[
         about: "JSON for profiler.firefox.com",
         is_binary: false,
         needs_clock: false,
-        has_sums: false,
+        has_sums: true,
         write: Writes::File(firefox::write),
     },
     Format {

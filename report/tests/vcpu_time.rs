@@ -888,6 +888,35 @@ fn a_diff_of_the_whole_time_names_the_exits_that_take_longer() {
 }
 
 #[test]
+fn firefox_has_a_thread_for_each_vcpu_whose_time_is_its_wall_time() {
+    let recording = run(7, 200);
+    let options = Options {
+        filter: Filter {
+            unit: Some(Unit::VcpuTime),
+            ..Filter::default()
+        },
+        ..Options::default()
+    };
+    let json: serde_json::Value =
+        serde_json::from_slice(&export("firefox", &[&recording], &options)).unwrap();
+    let [thread] = &json["threads"].as_array().unwrap()[..] else {
+        panic!("{json}")
+    };
+    let samples = &thread["samples"];
+    assert_eq!(thread["name"], "vcpu 0");
+    assert_eq!(samples["weightType"], "tracing-ms");
+    let weights = samples["weight"].as_array().unwrap().iter();
+    let sum_ms: i64 = weights.filter_map(serde_json::Value::as_i64).sum();
+    // A stack loses less than a millisecond.
+    assert!((980..=1000).contains(&sum_ms), "{sum_ms}");
+    let text = json.to_string();
+    assert!(
+        text.contains("[exit: port 0x510]") && text.contains("[halted]"),
+        "{text}"
+    );
+}
+
+#[test]
 fn vcpus_and_recordings_can_be_shown_apart() {
     let port = exits(30, Some(address(1, 0x20)), Some(0x3f8), 800, 60);
     let recording = with_exits(vec![port]);

@@ -103,6 +103,8 @@ pub(super) fn gather(
                 Some(each) => Some(&mut **each),
                 None => None,
             },
+            task: Task { space: 0, vcpu: 0 },
+            laid_ns: HashMap::new(),
             part_ns: 0,
             profile: &mut profile,
         };
@@ -248,6 +250,9 @@ struct Joining<'j, 'a, 's, 'e> {
     slices: &'j Slices,
     /// Receives each part of the time, if that is a comparison.
     each: Option<&'j mut Each<'e>>,
+    /// The vCPU, and how much of its time in each slice has been told.
+    task: Task,
+    laid_ns: HashMap<(Task, usize), u64>,
     /// The part of a sample's time that no count stands for yet.
     part_ns: u64,
     /// Nodes of the new tree, by number in the samples' one.
@@ -359,6 +364,7 @@ impl<'a> Joining<'_, 'a, '_, '_> {
     /// Adds the wall time of a vCPU.
     fn join_vcpu(&mut self, row: &WallTime, exits: &[Placed<'_>], leaves: &Leaves) {
         self.profile.account.vcpus += 1;
+        self.task = row.task;
         let vcpu = row.task.vcpu;
         let at = |place: Place| row.spent[place.number() as usize];
         let root = self.root(row);
@@ -657,8 +663,11 @@ impl<'a> Joining<'_, 'a, '_, '_> {
         let Some(each) = &mut self.each else {
             return;
         };
-        for (since_ns, amount) in self.slices.shared_out(amount, moments) {
+        for (slice, amount) in self.slices.shared_out(amount, moments) {
             work::take(1);
+            let laid_ns = self.laid_ns.entry((self.task, slice)).or_default();
+            let since_ns = self.slices.within(slice, *laid_ns);
+            *laid_ns += amount;
             self.part_ns += amount;
             let count = self.part_ns / self.slices.period_ns;
             self.part_ns %= self.slices.period_ns;
@@ -666,7 +675,7 @@ impl<'a> Joining<'_, 'a, '_, '_> {
                 &Sampled {
                     recording: self.gathering.number,
                     since_ns,
-                    task: Task { space: 0, vcpu: 0 },
+                    task: self.task,
                     space: 0,
                     state: State::Running,
                     stop: Stop::Complete,

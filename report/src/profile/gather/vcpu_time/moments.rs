@@ -51,10 +51,15 @@ impl Slices {
         Some((slice as usize).min(SLICES - 1))
     }
 
-    /// The middle of a slice.
-    fn middle_ns(&self, (from_ns, to_ns): (u64, u64), slice: usize) -> u64 {
-        let into = u128::from(to_ns.saturating_sub(from_ns)) * (2 * slice as u128 + 1);
-        from_ns + u64::try_from(into / (2 * SLICES as u128)).unwrap_or(0)
+    /// A time within a slice, `into_ns` after its beginning if that is not its end yet.
+    pub(super) fn within(&self, slice: usize, into_ns: u64) -> u64 {
+        let (from_ns, to_ns) = self.window.unwrap_or_default();
+        let at = |slice: usize| {
+            let into = u128::from(to_ns.saturating_sub(from_ns)) * slice as u128;
+            from_ns + u64::try_from(into.div_ceil(SLICES as u128)).unwrap_or(0)
+        };
+        let last_ns = at(slice + 1).saturating_sub(1);
+        at(slice).saturating_add(into_ns).min(last_ns)
     }
 
     /// Of intervals on the recording's clock, each with its weight.
@@ -74,11 +79,11 @@ impl Slices {
         Moments(weights.into_iter().collect())
     }
 
-    /// An amount by time from the start of the recording. Without moments it is spread over all of it.
-    pub(super) fn shared_out(&self, amount: u64, moments: &Moments) -> Vec<(u64, u64)> {
-        let Some(window) = self.window else {
+    /// An amount by slice. Without moments it is spread over all of them.
+    pub(super) fn shared_out(&self, amount: u64, moments: &Moments) -> Vec<(usize, u64)> {
+        if self.window.is_none() {
             return Vec::new();
-        };
+        }
         let even: Vec<(usize, u64)>;
         let weights = if moments.0.is_empty() {
             even = (0..SLICES).map(|slice| (slice, 1)).collect();
@@ -93,7 +98,7 @@ impl Slices {
             let due = super::share_of(amount, before, all);
             let part = due.saturating_sub(given);
             given += part;
-            (self.middle_ns(window, *slice), part)
+            (*slice, part)
         });
         parts.filter(|(_, part)| *part > 0).collect()
     }
@@ -120,12 +125,10 @@ mod tests {
         let spans = [of(0, 10, 4_000), of(2 * SLICE_NS, 4 * SLICE_NS - 1, 12_000)];
         let moments = slices.moments(spans.into_iter());
         let shared = slices.shared_out(1_601, &moments);
-        let middle = |slice: u64| slice * SLICE_NS + SLICE_NS / 2;
-        assert_eq!(
-            shared,
-            [(middle(0), 400), (middle(2), 600), (middle(3), 601)]
-        );
-        assert!(shared.iter().all(|(ns, _)| slices.of(*ns).is_some()));
+        assert_eq!(shared, [(0, 400), (2, 600), (3, 601)]);
+        for (slice, into_ns) in [(0, 0), (2, 400), (119, 2 * SLICE_NS)] {
+            assert_eq!(slices.of(slices.within(slice, into_ns)), Some(slice));
+        }
     }
 
     #[test]
