@@ -262,10 +262,19 @@ static void end(void)
 	shut_down(plan.reason);
 }
 
+static void while_held(int vcpu)
+{
+#ifdef __x86_64__
+	if (plan.stall)         /* neither busy nor silent */
+		quiet(vcpu, 1);
+#endif
+	(void)vcpu;
+}
+
 NOINLINE void work(u64 vcpu)
 {
 	while (hold)
-		;
+		while_held(vcpu);
 	if (plan.block && vcpu == 1)
 		for (;;)
 			block();

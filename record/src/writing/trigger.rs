@@ -67,7 +67,7 @@ pub struct Triggers {
     began_ns: u64,
     gap_ns: u64,
     saves: u32,
-    /// The last address of each task; empty if nothing watches for silence.
+    /// The last address of each task.
     addresses: HashMap<Task, Option<u64>>,
     moved_ns: u64,
     seen_ns: u64,
