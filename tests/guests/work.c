@@ -61,8 +61,8 @@ NOINLINE void nap_round(int vcpu)
 }
 
 #ifdef __x86_64__
-/* ---- stall=N: quiet, busy and silent by turns, N periods of the timer (80 ms) each, and then the end; each of the three
- * is a function, and `stalls_once` runs once */
+/* ---- stall=N: quiet, busy and silent by turns, N periods of the timer (80 ms) each, and then the end; each of the
+ * three is a function, and `stalls_once` runs once */
 NOINLINE void burn_ticks(int vcpu, u64 count)
 {
 	for (u64 since = ticks(); ticks() - since < count;)
@@ -213,7 +213,9 @@ static int option(const char *name, u64 *value)
 /* hold: no vCPU begins its work until someone from outside writes 0 here. */
 volatile u64 hold;
 
-struct plan { u64 deep, irq, block, cycle, naps, nowhere, outside, remap, rounds, reason, late, vcpus, exits, plant, stall; };
+struct plan {
+	u64 deep, irq, block, cycle, naps, nowhere, outside, remap, rounds, reason, late, vcpus, exits, plant, stall;
+};
 static struct plan plan;
 
 static void read_plan(void)
