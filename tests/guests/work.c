@@ -62,7 +62,7 @@ NOINLINE void nap_round(int vcpu)
 
 #ifdef __x86_64__
 /* ---- stall=N: quiet, busy and silent by turns, N periods of the timer (80 ms) each, and then the end; each of the
- * three is a function, and `stalls_once` runs once */
+ * three is a function, `stalls_once` runs once, `silent` lasts twice as long */
 NOINLINE void burn_ticks(int vcpu, u64 count)
 {
 	for (u64 since = ticks(); ticks() - since < count;)
@@ -92,7 +92,7 @@ NOINLINE void stall_round(int vcpu, u64 periods)
 	quiet(vcpu, periods);
 	stalls_once(vcpu, ticks() - since);
 	quiet(vcpu, periods);
-	silent(periods);
+	silent(2 * periods);
 	quiet(vcpu, periods / 4);
 }
 #endif
