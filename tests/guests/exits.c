@@ -7,13 +7,6 @@ volatile u64 halted_ticks;              /* of the time-stamp counter, between be
 
 #define BEYOND_MEMORY ((volatile u32 *)0x20000000)      /* nothing is there, so that the monitor answers */
 
-static u64 ticks(void)
-{
-	u32 low, high;
-	asm volatile("rdtsc" : "=a"(low), "=d"(high));
-	return (u64)high << 32 | low;
-}
-
 NOINLINE void exit_port(void)
 {
 	for (int i = 0; i < 4; i++) {

@@ -92,6 +92,13 @@ static inline u64 read_msr(u32 msr)
 	return (u64)high << 32 | low;
 }
 
+static inline u64 ticks(void)           /* of the time-stamp counter */
+{
+	u32 low, high;
+	asm volatile("rdtsc" : "=a"(low), "=d"(high));
+	return (u64)high << 32 | low;
+}
+
 static inline void write_msr(u32 msr, u64 value)
 {
 	asm volatile("wrmsr" ::"c"(msr), "a"((u32)value), "d"((u32)(value >> 32)));

@@ -60,6 +60,43 @@ NOINLINE void nap_round(int vcpu)
 	nap(vcpu, 2000000 + (random >> 32) % 3000000);
 }
 
+#ifdef __x86_64__
+/* ---- stall=N: quiet, busy and silent by turns, N periods of the timer (80 ms) each, and then the end; each of the
+ * three is a function, `stalls_once` runs once, `silent` lasts twice as long */
+NOINLINE void burn_ticks(int vcpu, u64 count)
+{
+	for (u64 since = ticks(); ticks() - since < count;)
+		burn(progress[vcpu], 1);
+}
+
+NOINLINE void quiet(int vcpu, u64 periods)
+{
+	while (periods--) {
+		u64 since = ticks();
+		block();
+		burn_ticks(vcpu, (ticks() - since) / 8);
+	}
+}
+
+NOINLINE void silent(u64 periods)
+{
+	while (periods--)
+		block();
+}
+
+NOINLINE void stalls_once(int vcpu, u64 count) { burn_ticks(vcpu, count); sink++; }
+
+NOINLINE void stall_round(int vcpu, u64 periods)
+{
+	u64 since = ticks();
+	quiet(vcpu, periods);
+	stalls_once(vcpu, ticks() - since);
+	quiet(vcpu, periods);
+	silent(2 * periods);
+	quiet(vcpu, periods / 4);
+}
+#endif
+
 /* ---- deep=N: N frames of descend() under burn() */
 NOINLINE void descend(int vcpu, u64 depth)
 {
@@ -176,7 +213,9 @@ static int option(const char *name, u64 *value)
 /* hold: no vCPU begins its work until someone from outside writes 0 here. */
 volatile u64 hold;
 
-struct plan { u64 deep, irq, block, cycle, naps, nowhere, outside, remap, rounds, reason, late, vcpus, exits, plant; };
+struct plan {
+	u64 deep, irq, block, cycle, naps, nowhere, outside, remap, rounds, reason, late, vcpus, exits, plant, stall;
+};
 static struct plan plan;
 
 static void read_plan(void)
@@ -184,7 +223,7 @@ static void read_plan(void)
 	static const struct { const char *name; u64 *value; } options[] = {
 		{ "deep", &plan.deep }, { "rounds", &plan.rounds }, { "reason", &plan.reason },
 		{ "late", &plan.late }, { "vcpus", &plan.vcpus }, { "exits", &plan.exits },
-		{ "plant", &plan.plant },
+		{ "plant", &plan.plant }, { "stall", &plan.stall },
 	};
 	static const struct { const char *name; u64 *value; } words[] = {
 		{ "irq", &plan.irq }, { "block", &plan.block }, { "cycle", &plan.cycle },
@@ -196,7 +235,7 @@ static void read_plan(void)
 	if (option("slow", &ignored) && ignored)
 		slowness = ignored;
 	hold = option("hold", &ignored);
-	only_wakes = plan.exits;
+	only_wakes = plan.exits | plan.stall;
 	for (u64 i = 0; i < sizeof words / sizeof *words; i++)
 		*words[i].value = option(words[i].name, &ignored);
 }
@@ -225,16 +264,29 @@ static void end(void)
 	shut_down(plan.reason);
 }
 
+static void while_held(int vcpu)
+{
+#ifdef __x86_64__
+	if (plan.stall)         /* neither busy nor silent */
+		quiet(vcpu, 1);
+#endif
+	(void)vcpu;
+}
+
 NOINLINE void work(u64 vcpu)
 {
 	while (hold)
-		;
+		while_held(vcpu);
 	if (plan.block && vcpu == 1)
 		for (;;)
 			block();
 #ifdef __x86_64__
 	for (u64 round = 1; !vcpu && round <= plan.exits; round++)
 		exits_round(vcpu, round);
+	if (!vcpu && plan.stall) {
+		stall_round(vcpu, plan.stall);
+		end();
+	}
 #endif
 	for (u64 round = 1;; round++) {
 		one_round(vcpu);
@@ -287,7 +339,7 @@ void guest_main(char *pv_info, u32 hvm_info)
 	if (plan.plant)
 		after_planted(planted(plan.plant));
 #endif
-	if (plan.irq)
+	if (plan.irq | plan.stall)
 		start_timer();
 	vcpu_main(0);
 }

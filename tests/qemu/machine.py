@@ -158,6 +158,26 @@ class Machine:
         except (OSError, struct.error):
             return 0
 
+    def reach(self, name, mode="rb"):
+        """Its memory, opened at a symbol."""
+        file, start = (f"/proc/{self.process.pid}/mem", self.mapped()) if self.bare else (self.memory, 0)
+        memory = open(file, mode, buffering=0)
+        memory.seek(start + self.physical(name))
+        return memory
+
+    def number(self, name):
+        """A number in its memory; 0 once it has ended."""
+        try:
+            with self.reach(name) as memory:
+                return int.from_bytes(memory.read(8), "little")
+        except OSError:
+            return 0
+
+    def release(self):
+        """Lets a guest that was told to `hold` begin its work."""
+        with self.reach("hold", "r+b") as memory:
+            memory.write(bytes(8))
+
     def mapped(self):
         """Where its memory is in QEMU."""
         for line in pathlib.Path(f"/proc/{self.process.pid}/maps").read_text().splitlines():

@@ -190,7 +190,7 @@ impl FlightRecorder {
     /// Writes records, begins and deletes segments, and asks for the saves that are due.
     pub fn write(&mut self, pending: &mut Pending, code: &[Code], now_ns: u64) {
         for loss in &pending.losses {
-            self.triggers.lost(loss.last_ns);
+            self.triggers.lost(loss);
         }
         self.find_functions(pending, now_ns);
         self.write_tables(pending, code, now_ns);

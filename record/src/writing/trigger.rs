@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
-use uprof::cold::space_of_root;
+use uprof::cold::{Loss, LossReason, space_of_root};
 use uprof::{Frame, Sample, State, Task};
 
 /// A condition's time is looked at in this many parts.
@@ -67,8 +67,8 @@ pub struct Triggers {
     began_ns: u64,
     gap_ns: u64,
     saves: u32,
-    /// The last address of each task; empty if nothing watches for silence.
-    addresses: HashMap<Task, u64>,
+    /// The last address of each task.
+    addresses: HashMap<Task, Option<u64>>,
     moved_ns: u64,
     seen_ns: u64,
     /// Where the functions are that a share is formed of, by address space.
@@ -87,7 +87,7 @@ struct Watch {
 #[derive(Default)]
 struct Part {
     number: u64,
-    /// For each task, samples in which it ran, and all.
+    /// For each task, samples in which it ran or was ready to, and all.
     tasks: HashMap<Task, (u64, u64)>,
     /// Samples of running tasks with the function, and all.
     with_function: (u64, u64),
@@ -158,33 +158,35 @@ impl Triggers {
             return;
         }
         let is_running = sample.state == State::Running;
+        // A vCPU that waits for a processor of its host has work to do.
+        let is_busy = is_running || self.sampled.is_guest && sample.state == State::Ready;
         self.seen_ns = self.seen_ns.max(sample.time_ns);
-        if is_running {
-            self.see_address(sample);
-        }
+        self.see_address(sample, is_running);
         for (number, watch) in self.watches.iter_mut().enumerate() {
-            if !matches!(
-                watch.trigger.condition,
-                Condition::Busy(_) | Condition::Share(..)
-            ) {
-                continue;
-            }
-            let is_busy = matches!(watch.trigger.condition, Condition::Busy(_));
-            let part = watch.part(sample.time_ns);
-            if is_busy {
-                let count = part.tasks.entry(sample.task).or_default();
-                count.0 += u64::from(is_running);
-                count.1 += 1;
-            } else if is_running {
-                let has = has_function(&self.functions, number, sample);
-                part.with_function.0 += u64::from(has);
-                part.with_function.1 += 1;
+            match watch.trigger.condition {
+                Condition::Busy(_) => {
+                    let part = watch.part(sample.time_ns);
+                    let count = part.tasks.entry(sample.task).or_default();
+                    count.0 += u64::from(is_busy);
+                    count.1 += 1;
+                }
+                Condition::Share(..) if is_running => {
+                    let has = has_function(&self.functions, number, sample);
+                    let part = watch.part(sample.time_ns);
+                    part.with_function.0 += u64::from(has);
+                    part.with_function.1 += 1;
+                }
+                Condition::Share(..) | Condition::Silent | Condition::Crash => {}
             }
         }
     }
 
-    fn see_address(&mut self, sample: &Sample<'_>) {
-        let address = sample.chain.first().map_or(0, |frame| frame.address);
+    /// Whoever halts between two samples, and runs at the same address in both, has moved.
+    fn see_address(&mut self, sample: &Sample<'_>, is_running: bool) {
+        let address = sample.chain.first().map(|frame| frame.address);
+        if address.is_none() && !is_running {
+            return;
+        }
         if self.addresses.len() >= MOST_TASKS {
             self.addresses.clear();
         }
@@ -193,9 +195,12 @@ impl Triggers {
         }
     }
 
-    /// Samples were lost at this time: nobody knows whether the target moved.
-    pub fn lost(&mut self, time_ns: u64) {
-        self.moved_ns = self.moved_ns.max(time_ns);
+    /// Samples were lost: nobody knows whether the target moved. After a deadline that was missed, the next sample of a
+    /// guest shows it.
+    pub fn lost(&mut self, loss: &Loss) {
+        if loss.reason != LossReason::Deadline || self.sampled.on_cpu_only {
+            self.moved_ns = self.moved_ns.max(loss.last_ns);
+        }
     }
 
     /// The reasons to save at `now_ns`.
