@@ -69,6 +69,9 @@ pub struct Args {
     images: Images,
 }
 
+/// What to do if a server is away.
+const LATER: &str = "; push again later, or with --spool, which keeps what is left";
+
 fn formats() -> PossibleValuesParser {
     let values = PROTOCOLS.iter();
     PossibleValuesParser::new(values.map(|one| PossibleValue::new(one.name).help(one.about)))
@@ -130,10 +133,8 @@ impl Push<'_> {
                     refused = Some(why);
                     Ok(())
                 }
-                Fate::Undelivered(why) => {
-                    end = Some(why);
-                    Err(io::Error::other("undelivered"))
-                }
+                Fate::Undelivered(why) => Err(stop(&mut end, why + LATER)),
+                Fate::Unusable(why) => Err(stop(&mut end, why)),
             });
             if end.is_some() {
                 break;
@@ -151,8 +152,7 @@ impl Push<'_> {
         if let Some(why) = end {
             say_repeated(delivery);
             bail!(
-                "{}: {why}; {} profiles are delivered, the rest is not: push again later, or with --spool, which keeps \
-                 the rest until then",
+                "{}: {why}; profiles delivered before: {}",
                 client.url,
                 delivery.delivered
             );
@@ -177,12 +177,14 @@ impl Push<'_> {
         }
         let end = deliver_all(spool, delivery)?;
         let waiting = spool.waiting().map_or(0, |all| all.len());
-        if let Some(why) = end {
-            say(&format!(
-                "{}: {why}; {waiting} profiles wait in {}: `uniprof push --spool {1} --to {0}` delivers them",
-                client.url,
-                spool.folder().display()
-            ));
+        let (url, folder) = (&client.url, spool.folder().display());
+        let again = format!(
+            "profiles that wait in {folder}: {waiting}; `uniprof push --spool {folder} --to URL` delivers them"
+        );
+        match end {
+            None | Some(Fate::Delivered | Fate::Refused(_)) => {}
+            Some(Fate::Undelivered(why)) => say(&format!("{url}: {why}; {again}")),
+            Some(Fate::Unusable(why)) => bail!("{url}: {why}; {again}"),
         }
         self.outcome(delivery, waiting + spool.refused())
     }
@@ -251,9 +253,9 @@ impl Push<'_> {
             return Err(Reported.into());
         }
         inform(&format!(
-            "{} profiles are delivered to {}",
-            delivery.delivered,
-            delivery.client().url
+            "profiles delivered to {}: {}",
+            delivery.client().url,
+            delivery.delivered
         ));
         if self.incomplete > 0 && files > 1 {
             say(&format!(
@@ -265,12 +267,11 @@ impl Push<'_> {
     }
 }
 
-/// Delivers what waits in the spool, whoever put it there. Returns why something is left.
-fn deliver_all(spool: &Spool, delivery: &mut Delivery<'_>) -> anyhow::Result<Option<String>> {
+/// Delivers what waits in the spool, whoever put it there. Returns the fate of the first message that is left.
+fn deliver_all(spool: &Spool, delivery: &mut Delivery<'_>) -> anyhow::Result<Option<Fate>> {
     let Some(_deliverer) = spool.deliverer()? else {
-        return Ok(Some(
-            "another uniprof is delivering from this spool".to_owned(),
-        ));
+        let why = "another uniprof is delivering from this spool".to_owned();
+        return Ok(Some(Fate::Undelivered(why)));
     };
     loop {
         let waiting = spool.waiting().context("cannot read the spool")?;
@@ -284,22 +285,25 @@ fn deliver_all(spool: &Spool, delivery: &mut Delivery<'_>) -> anyhow::Result<Opt
                 Fate::Delivered => spool.remove(&path).with_context(cannot)?,
                 Fate::Refused(why) => {
                     let aside = spool.refuse(&path).with_context(cannot)?;
-                    say(&format!(
-                        "warning: {} refuses {}: {why}",
-                        delivery.client().url,
-                        aside.display()
-                    ));
+                    let (url, aside) = (&delivery.client().url, aside.display());
+                    say(&format!("warning: {url} refuses {aside}: {why}"));
                 }
-                Fate::Undelivered(why) => return Ok(Some(why)),
+                left => return Ok(Some(left)),
             }
         }
     }
 }
 
+/// Keeps why nothing more can be sent, and ends reading.
+fn stop(end: &mut Option<String>, why: String) -> io::Error {
+    *end = Some(why);
+    io::Error::other("nothing more can be sent")
+}
+
 fn say_repeated(delivery: &Delivery<'_>) {
     if delivery.repeated > 0 {
         say(&format!(
-            "warning: {} profiles were sent again after an attempt without an answer: a server that ignores ids, as \
+            "warning: profiles sent again after an attempt without an answer: {}; a server that ignores their ids, as \
              Pyroscope 2 does, may count them twice",
             delivery.repeated
         ));

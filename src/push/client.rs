@@ -124,9 +124,8 @@ fn failed(error: &Error, timeout: Duration) -> Attempt {
             uncertified(&error.to_string())
         }
         Error::Rustls(error) => uncertified(&error.to_string()),
-        Error::Io(_) | Error::Protocol(_) => {
-            Attempt::Unanswered(format!("it gives no answer: {error}"))
-        }
+        Error::Io(error) => Attempt::Unanswered(format!("it gives no answer: {error}")),
+        Error::Protocol(error) => Attempt::Unanswered(format!("it gives no answer: {error}")),
         _ => Attempt::Answered(
             Verdict::Unusable(format!("it can't be asked: {error}")),
             None,
@@ -136,13 +135,14 @@ fn failed(error: &Error, timeout: Duration) -> Attempt {
 
 fn is_refused(error: &io::Error) -> bool {
     use io::ErrorKind as Kind;
-    matches!(
-        error.kind(),
-        Kind::ConnectionRefused
-            | Kind::HostUnreachable
-            | Kind::NetworkUnreachable
-            | Kind::AddrNotAvailable
-    )
+    let kinds = [
+        Kind::ConnectionRefused,
+        Kind::HostUnreachable,
+        Kind::NetworkUnreachable,
+        Kind::AddrNotAvailable,
+    ];
+    // The system's resolver has no kind of its own.
+    kinds.contains(&error.kind()) || error.to_string().contains("lookup address")
 }
 
 fn uncertified(error: &str) -> Attempt {

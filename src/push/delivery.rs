@@ -22,8 +22,10 @@ pub enum Fate {
     Delivered,
     /// The server will never accept it.
     Refused(String),
-    /// The server accepts nothing: not now, or never at this address.
+    /// The server accepts nothing now.
     Undelivered(String),
+    /// The server will never accept anything at this address.
+    Unusable(String),
 }
 
 /// The deliveries of a run.
@@ -77,7 +79,7 @@ impl<'a> Delivery<'a> {
                     self.since = Instant::now();
                     return Fate::Refused(why);
                 }
-                Attempt::Answered(Verdict::Unusable(why), _) => return Fate::Undelivered(why),
+                Attempt::Answered(Verdict::Unusable(why), _) => return Fate::Unusable(why),
                 Attempt::Answered(Verdict::Later(why), asked) => (why, asked),
                 Attempt::Unreached(why) => (why, None),
                 Attempt::Unanswered(why) => {

@@ -99,7 +99,7 @@ impl Protocol {
                 Verdict::Refused(format!("{status}{text}{}", remedy(status, &text)))
             }
             408 | 425 | 429 | 500 | 502..=504 | 506..=599 => {
-                Verdict::Later(format!("{status}{text}"))
+                Verdict::Later(format!("{status}{text}{}", remedy(status, &text)))
             }
             _ => Verdict::Unusable(format!(
                 "it takes no profiles there ({status}{text}); check the URL, and --format: it is {}, by default at {}",
@@ -140,4 +140,18 @@ pub(super) fn line(text: &str) -> String {
         short.push('…');
     }
     short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_answers_are_cut() {
+        assert_eq!(line(" one\n two\t "), "one two");
+        let long = line(&"é".repeat(TEXT_LENGTH_MAX + 1));
+        assert_eq!(long.chars().count(), TEXT_LENGTH_MAX + 1);
+        assert!(long.ends_with('…'));
+        assert!(!line("a\u{1b}[31mb").contains('\u{1b}'));
+    }
 }

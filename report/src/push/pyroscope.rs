@@ -39,9 +39,14 @@ struct RawSample {
     id: String,
 }
 
+/// Most locations of a stack. Pyroscope takes more, but leaves the innermost ones out.
+const LOCATIONS_MAX: usize = 1000;
+/// In the place of the outermost frames of deeper stacks.
+const LEFT_OUT: &str = "[outer frames left out]";
+
 /// The body of a request.
 pub(super) fn encode(part: &Part<'_>) -> Vec<u8> {
-    let profile = with_time(&part.profile);
+    let profile = with_time(cut_outside(part.profile.clone()));
     let mut packed = GzBuilder::new().write(Vec::new(), Compression::default());
     // Writing to memory doesn't fail.
     let _ = packed.write_all(&profile.encode_to_vec());
@@ -61,9 +66,35 @@ pub(super) fn encode(part: &Part<'_>) -> Vec<u8> {
     .encode_to_vec()
 }
 
+/// A profile whose stacks have at most [`LOCATIONS_MAX`] locations, the innermost ones.
+fn cut_outside(mut profile: pb::Profile) -> pb::Profile {
+    let is_deep = |sample: &&mut pb::Sample| sample.location_id.len() > LOCATIONS_MAX;
+    let (location_id, function_id) =
+        (profile.location.len() as u64 + 1, profile.function.len() as u64 + 1);
+    let mut deep = 0;
+    for sample in profile.sample.iter_mut().filter(is_deep) {
+        sample.location_id.truncate(LOCATIONS_MAX - 1);
+        sample.location_id.push(location_id);
+        deep += 1;
+    }
+    if deep > 0 {
+        profile.string_table.push(LEFT_OUT.to_owned());
+        profile.function.push(pb::Function {
+            id: function_id,
+            name: profile.string_table.len() as i64 - 1,
+            ..pb::Function::default()
+        });
+        profile.location.push(pb::Location {
+            id: location_id,
+            line: vec![pb::Line { function_id, line: 0 }],
+            ..pb::Location::default()
+        });
+    }
+    profile
+}
+
 /// A profile of counts with their times, too: what Pyroscope shows first is CPU time.
-fn with_time(profile: &pb::Profile) -> pb::Profile {
-    let mut profile = profile.clone();
+fn with_time(mut profile: pb::Profile) -> pb::Profile {
     let is_counted = profile.sample_type.first() != profile.period_type.as_ref();
     if let Some(time) = profile.period_type.filter(|_| is_counted) {
         profile.sample_type.push(time);
@@ -146,6 +177,25 @@ mod tests {
         ] {
             assert_eq!(name_of(key), name);
         }
+    }
+
+    #[test]
+    fn deep_stacks_lose_their_outermost_frames() {
+        let sample = |locations: u64| pb::Sample {
+            location_id: (1..=locations).collect(),
+            ..pb::Sample::default()
+        };
+        let profile = pb::Profile {
+            sample: vec![sample(1000), sample(1500)],
+            location: vec![pb::Location::default(); 1500],
+            ..pb::Profile::default()
+        };
+        let cut = cut_outside(profile);
+        assert_eq!(cut.sample[0], sample(1000));
+        let locations = &cut.sample[1].location_id;
+        assert_eq!((locations[0], locations[998], locations[999]), (1, 999, 1501));
+        assert_eq!((locations.len(), cut.location[1500].id), (1000, 1501));
+        assert_eq!(cut.string_table.last().unwrap(), LEFT_OUT);
     }
 
     #[test]
