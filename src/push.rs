@@ -166,7 +166,7 @@ impl Push<'_> {
         for file in &self.args.files {
             let mut taken = Vec::new();
             let read = self.read(file, client.protocol, &mut |message| {
-                taken.push(spool.add(&message)?);
+                taken.extend(spool.add(&message)?);
                 Ok(())
             });
             if read.is_err() {

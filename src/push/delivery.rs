@@ -32,7 +32,8 @@ pub enum Fate {
 pub struct Delivery<'a> {
     client: &'a Client,
     patience: Duration,
-    since: Instant,
+    /// When the first attempt since the last success began.
+    since: Option<Instant>,
     /// Messages that were accepted.
     pub delivered: u64,
     /// Messages that were accepted after an attempt without an answer.
@@ -45,7 +46,7 @@ impl<'a> Delivery<'a> {
         Delivery {
             client,
             patience,
-            since: Instant::now(),
+            since: None,
             delivered: 0,
             repeated: 0,
         }
@@ -58,10 +59,11 @@ impl<'a> Delivery<'a> {
 
     /// Sends a message until it is accepted or refused, or the time is up.
     pub fn deliver(&mut self, message: &[u8]) -> Fate {
+        let since = *self.since.get_or_insert_with(Instant::now);
         let mut pause = PAUSE_FIRST;
         let (mut is_unanswered, mut is_told) = (false, false);
         loop {
-            let left = self.patience.saturating_sub(self.since.elapsed());
+            let left = self.patience.saturating_sub(since.elapsed());
             let attempt = self
                 .client
                 .send(message, left.clamp(ANSWER_MIN, ANSWER_MAX));
@@ -72,11 +74,11 @@ impl<'a> Delivery<'a> {
                     }
                     self.delivered += 1;
                     self.repeated += u64::from(is_unanswered);
-                    self.since = Instant::now();
+                    self.since = None;
                     return Fate::Delivered;
                 }
                 Attempt::Answered(Verdict::Refused(why), _) => {
-                    self.since = Instant::now();
+                    self.since = None;
                     return Fate::Refused(why);
                 }
                 Attempt::Answered(Verdict::Unusable(why), _) => return Fate::Unusable(why),
@@ -90,7 +92,7 @@ impl<'a> Delivery<'a> {
             // A share of the pause is drawn, so that many machines don't come back at one moment.
             let drawn = pause.mul_f64(1.0 - fastrand::f64() / 2.0);
             let wait = asked.map_or(drawn, |asked| asked.max(drawn));
-            let left = self.patience.saturating_sub(self.since.elapsed());
+            let left = self.patience.saturating_sub(since.elapsed());
             if wait >= left {
                 return Fate::Undelivered(format!(
                     "{why}; tried for {:.0} s",

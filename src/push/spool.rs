@@ -60,11 +60,12 @@ impl Spool {
         &self.folder
     }
 
-    /// Takes a message. Once this returns, it survives a crash of the machine. One with the same id is replaced.
+    /// Takes a message. Once this returns, it survives a crash of the machine. Returns its path; `None` if one with
+    /// this id is there already.
     ///
     /// # Errors
     /// The spool is full, or those of the file system.
-    pub fn add(&self, message: &Message) -> io::Result<PathBuf> {
+    pub fn add(&self, message: &Message) -> io::Result<Option<PathBuf>> {
         let folder = File::open(&self.folder)?;
         let folder = Flock::lock(folder, FlockArg::LockExclusive).map_err(|(_, error)| error)?;
         let id: String = message
@@ -73,15 +74,17 @@ impl Spool {
             .map(|byte| format!("{byte:02x}"))
             .collect();
         let start_ns = message.start_ns.max(0);
-        let path = self
-            .folder
-            .join(format!("{start_ns:020}-{id}.{}", self.format));
+        let name = format!("{start_ns:020}-{id}.{}", self.format);
+        let path = self.folder.join(name);
+        if path.exists() {
+            return Ok(None);
+        }
         let used_bytes = self.used_bytes()?;
         let size_bytes = message.body.len() as u64;
         if used_bytes.saturating_add(size_bytes) > self.size_bytes {
             return Err(io::Error::other(format!(
-                "the spool {} is full ({} of {}); deliver what waits there (`uniprof push --spool {0} --to URL`), remove \
-                 what was refused (*.{REFUSED}), or raise --spool-size",
+                "the spool {0} is full ({1} of {2}); deliver what waits there (`uniprof push --spool {0} --to URL`), \
+                 remove what was refused (*.{REFUSED}), or raise --spool-size",
                 self.folder.display(),
                 bytes(used_bytes),
                 bytes(self.size_bytes)
@@ -92,7 +95,7 @@ impl Spool {
         new.file.sync_all()?;
         new.put(&path)?;
         folder.sync_all()?;
-        Ok(path)
+        Ok(Some(path))
     }
 
     /// The bytes of all messages. What killed processes left behind is removed: nobody else writes now.

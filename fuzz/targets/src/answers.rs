@@ -24,7 +24,10 @@ pub fn run(bytes: &[u8]) {
             Verdict::Accepted { warning } => warning.unwrap_or_default(),
             Verdict::Refused(why) | Verdict::Later(why) | Verdict::Unusable(why) => why,
         };
-        assert!(why.len() < WHY_BYTES_MAX && !why.contains(char::is_control), "{why}");
+        assert!(
+            why.len() < WHY_BYTES_MAX && !why.contains(char::is_control),
+            "{why}"
+        );
     }
 }
 
@@ -40,8 +43,18 @@ pub fn seeds() -> Vec<Vec<u8>> {
         bytes
     };
     vec![
-        seed(200, "application/x-protobuf", "", b"\x0a\x0c\x08\x01\x12\x08no frame"),
-        seed(400, "application/json", "", br#"{"code":"invalid_argument","message":"size limit"}"#),
+        seed(
+            200,
+            "application/x-protobuf",
+            "",
+            b"\x0a\x0c\x08\x01\x12\x08no frame",
+        ),
+        seed(
+            400,
+            "application/json",
+            "",
+            br#"{"code":"invalid_argument","message":"size limit"}"#,
+        ),
         seed(400, "application/x-protobuf", "", b"\x08\x03\x12\x05wrong"),
         seed(302, "text/html", "https://elsewhere/", b"<html>"),
         seed(503, "", "", b""),

@@ -158,13 +158,24 @@ impl Dictionary {
     }
 }
 
-/// Whether an answer with success says that nothing was rejected.
+/// Whether an answer with success says that nothing was rejected. Some servers answer protobuf with JSON.
 pub(super) fn accepted(body: &[u8]) -> Verdict {
-    // JSON has no answer that is read as a refusal: a `{` opens no field of this message.
-    let answer = otlp::ExportResponse::decode(body).unwrap_or_default();
-    let partial = answer.partial_success.unwrap_or_default();
-    let words = line(&partial.error_message);
-    if partial.rejected_profiles > 0 {
+    let (rejected, words) = match serde_json::from_slice::<serde_json::Value>(body) {
+        Ok(answer) => {
+            let partial = &answer["partialSuccess"];
+            // JSON of protobuf has 64-bit numbers as text.
+            let rejected = &partial["rejectedProfiles"];
+            let number = rejected.as_str().and_then(|text| text.parse().ok());
+            let words = partial["errorMessage"].as_str().unwrap_or_default();
+            (number.or(rejected.as_i64()).unwrap_or(0), line(words))
+        }
+        Err(_) => {
+            let answer = otlp::ExportResponse::decode(body).unwrap_or_default();
+            let partial = answer.partial_success.unwrap_or_default();
+            (partial.rejected_profiles, line(&partial.error_message))
+        }
+    };
+    if rejected > 0 {
         let words = if words.is_empty() {
             "no reason"
         } else {
@@ -186,4 +197,38 @@ pub(super) fn text(body: &[u8]) -> Option<String> {
     }
     let status = otlp::Status::decode(body).ok()?;
     Some(status.message).filter(|message| !message.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_with_success_are_read_in_either_form() {
+        let warning = |text: &str| Some(text.to_owned());
+        for (body, expected) in [
+            (&b""[..], Ok(None)),
+            (b"{}", Ok(None)),
+            (b"\x0a\x08\x12\x06caveat", Ok(warning("caveat"))),
+            (
+                br#"{"partialSuccess":{"errorMessage":"caveat"}}"#,
+                Ok(warning("caveat")),
+            ),
+            (b"\x0a\x0c\x08\x01\x12\x08no frame", Err("no frame")),
+            (
+                br#"{"partialSuccess":{"rejectedProfiles":"1","errorMessage":"no frame"}}"#,
+                Err("no frame"),
+            ),
+            (
+                br#"{"partialSuccess":{"rejectedProfiles":1}}"#,
+                Err("no reason"),
+            ),
+        ] {
+            match (accepted(body), expected) {
+                (Verdict::Accepted { warning }, Ok(expected)) => assert_eq!(warning, expected),
+                (Verdict::Refused(why), Err(words)) => assert!(why.ends_with(words), "{why}"),
+                (verdict, _) => panic!("{verdict:?} of {body:?}"),
+            }
+        }
+    }
 }

@@ -69,8 +69,10 @@ pub(super) fn encode(part: &Part<'_>) -> Vec<u8> {
 /// A profile whose stacks have at most [`LOCATIONS_MAX`] locations, the innermost ones.
 fn cut_outside(mut profile: pb::Profile) -> pb::Profile {
     let is_deep = |sample: &&mut pb::Sample| sample.location_id.len() > LOCATIONS_MAX;
-    let (location_id, function_id) =
-        (profile.location.len() as u64 + 1, profile.function.len() as u64 + 1);
+    let (location_id, function_id) = (
+        profile.location.len() as u64 + 1,
+        profile.function.len() as u64 + 1,
+    );
     let mut deep = 0;
     for sample in profile.sample.iter_mut().filter(is_deep) {
         sample.location_id.truncate(LOCATIONS_MAX - 1);
@@ -86,7 +88,10 @@ fn cut_outside(mut profile: pb::Profile) -> pb::Profile {
         });
         profile.location.push(pb::Location {
             id: location_id,
-            line: vec![pb::Line { function_id, line: 0 }],
+            line: vec![pb::Line {
+                function_id,
+                line: 0,
+            }],
             ..pb::Location::default()
         });
     }
@@ -124,7 +129,7 @@ fn labels(part: &Part<'_>) -> BTreeMap<String, String> {
         .or(part.profile.sample_type.first().copied());
     let kind = kind.and_then(|kind| part.profile.string_table.get(kind.kind as usize));
     let kind = match kind.map_or("", String::as_str) {
-        "cpu" | "" => "process_cpu",
+        "cpu" | "samples" | "" => "process_cpu",
         kind => kind,
     };
     labels.insert("__name__".to_owned(), kind.to_owned());
@@ -193,7 +198,10 @@ mod tests {
         let cut = cut_outside(profile);
         assert_eq!(cut.sample[0], sample(1000));
         let locations = &cut.sample[1].location_id;
-        assert_eq!((locations[0], locations[998], locations[999]), (1, 999, 1501));
+        assert_eq!(
+            (locations[0], locations[998], locations[999]),
+            (1, 999, 1501)
+        );
         assert_eq!((locations.len(), cut.location[1500].id), (1000, 1501));
         assert_eq!(cut.string_table.last().unwrap(), LEFT_OUT);
     }

@@ -76,7 +76,8 @@ pub(super) fn parts(
     };
     let mut slice: Vec<Stack> = Vec::new();
     let mut number = 0;
-    for ((next, node), amount) in stacks {
+    // Servers drop zeros.
+    for ((next, node), amount) in stacks.into_iter().filter(|(_, amount)| *amount > 0) {
         if next != number {
             division.slice(number, &slice)?;
             slice.clear();

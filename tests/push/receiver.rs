@@ -1,4 +1,5 @@
-//! A server that receives profiles, with the checks of Pyroscope's source on what it gets. How it answers is the test's.
+//! A server that receives profiles, with the checks of Pyroscope's source on what it gets. How it answers is up to the
+//! test.
 
 use flate2::read::GzDecoder;
 use std::collections::BTreeMap;
