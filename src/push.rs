@@ -39,8 +39,8 @@ pub struct Args {
     #[arg(value_name = "FILE", required_unless_present = "spool", add = crate::candidates::recordings())]
     files: Vec<PathBuf>,
     /// Where to: the address of the server, or the whole URL if it takes profiles under another path
-    #[arg(long, value_name = "URL", value_parser = Address::parse)]
-    to: Address,
+    #[arg(long, value_name = "URL")]
+    to: String,
     /// What the server takes (default: by the path or the port of the URL)
     #[arg(long, short, value_name = "FORMAT", value_parser = formats())]
     format: Option<String>,
@@ -79,12 +79,14 @@ fn formats() -> PossibleValuesParser {
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let (url, protocol) = args.to.for_format(args.format.as_deref())?;
+    // Not by the parser of the command line, which repeats what it refuses: it may have a password.
+    let address = Address::parse(&args.to).context("cannot push to --to")?;
+    let (url, protocol) = address.for_format(args.format.as_deref())?;
     let headers = match &args.header_file {
         Some(path) => headers::read(path)?,
         None => Vec::new(),
     };
-    if args.to.is_open() && headers.iter().any(|(name, _)| name == "authorization") {
+    if address.is_open() && headers.iter().any(|(name, _)| name == "authorization") {
         say(&format!(
             "warning: the credentials go to {url} unencrypted; name it with https:// if it can do that"
         ));

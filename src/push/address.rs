@@ -17,13 +17,13 @@ impl Address {
     pub fn parse(text: &str) -> anyhow::Result<Address> {
         let uri: Uri = text
             .parse()
-            .map_err(|_| anyhow!("a URL such as http://localhost:4040"))?;
+            .map_err(|_| anyhow!("it is no URL such as http://localhost:4040"))?;
         if !matches!(uri.scheme_str(), Some("http" | "https")) {
-            bail!("a URL begins with http:// or https://, such as http://localhost:4040");
+            bail!("it doesn't begin with http:// or https://, as http://localhost:4040 does");
         }
         let authority = uri.authority().map_or("", |authority| authority.as_str());
         if authority.contains('@') {
-            bail!("a URL is visible to others; put credentials into --header-file");
+            bail!("it has a password, which others can see; put credentials into --header-file");
         }
         Ok(Address(uri))
     }

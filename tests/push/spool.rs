@@ -11,6 +11,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+fn with<'a>(words: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
+    [words, more].concat()
+}
+
 /// The names of the files in a spool.
 fn names(spool: &Path) -> BTreeSet<String> {
     let entries = fs::read_dir(spool).unwrap();
@@ -25,17 +29,19 @@ fn a_spool_keeps_what_is_not_delivered_and_takes_no_more_than_it_may() {
     let spool = folder.path().join("new/spool");
     let words = ["--spool", spool.to_str().unwrap(), "--retry-for", "1s"];
     let away = Receiver::start(|_| Reply::answer(503, "", ""));
-    let with = |more: &[&str]| [&words[..], more].concat();
     let (code, said) = push(
         &away.url(PUSH),
-        &with(&["--spool-size", "1K", "--every", "100ms", &pack()]),
+        &with(&words, &["--spool-size", "1K", "--every", "100ms", &pack()]),
     );
     assert!(
         code == 2 && said.contains("is full") && said.contains("--spool-size"),
         "{said}"
     );
     assert_eq!(names(&spool), BTreeSet::from(["lock".to_owned()]));
-    let (code, said) = push(&away.url(PUSH), &with(&["--every", "500ms", &pack()]));
+    let (code, said) = push(
+        &away.url(PUSH),
+        &with(&words, &["--every", "500ms", &pack()]),
+    );
     assert!(
         code == 1 && said.contains("wait in") && said.contains("uniprof push --spool"),
         "{said}"
@@ -43,7 +49,10 @@ fn a_spool_keeps_what_is_not_delivered_and_takes_no_more_than_it_may() {
     let waiting = names(&spool);
     assert!(waiting.len() > 3, "{waiting:?}");
     // Once more: the same files.
-    push(&away.url(PUSH), &with(&["--every", "500ms", &pack()]));
+    push(
+        &away.url(PUSH),
+        &with(&words, &["--every", "500ms", &pack()]),
+    );
     assert_eq!(names(&spool), waiting);
     // Wrong credentials and another format lose nothing.
     let refuses = Receiver::start(|_| Reply::answer(401, "", ""));
@@ -88,7 +97,7 @@ fn success_can_be_a_refusal() {
     assert_eq!(received[0].path, "/v1development/profiles");
     assert_eq!(received[0].header("content-type"), "application/x-protobuf");
     let spooled = ["--spool", spool.to_str().unwrap()];
-    let (code, said) = push(&server.url(""), &[&spooled[..], &words].concat());
+    let (code, said) = push(&server.url(""), &with(&spooled, &words));
     assert!(code == 1 && said.contains(".otlp.refused"), "{said}");
     assert_eq!(
         names(&spool)
