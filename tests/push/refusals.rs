@@ -110,7 +110,7 @@ fn every_refusal_ends_with_what_to_do() {
             Reply::answer(
                 *status,
                 content_type,
-                if is_json { json.as_str() } else { *body },
+                if is_json { json.as_str() } else { body },
             )
         });
         let (code, said) = push(&server.url(PUSH), &["--retry-for", "1s", &pack()]);
