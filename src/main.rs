@@ -55,6 +55,8 @@ mod mcp;
 #[cfg(feature = "report")]
 mod export;
 #[cfg(feature = "report")]
+mod push;
+#[cfg(feature = "report")]
 mod import;
 #[cfg(feature = "report")]
 mod diff;
@@ -112,6 +114,8 @@ enum Command {
     Compare(compare::Args),
     #[cfg(feature = "report")]
     Export(export::Args),
+    #[cfg(feature = "report")]
+    Push(push::Args),
     #[cfg(feature = "report")]
     Import(import::Args),
     #[cfg(feature = "report")]
@@ -185,6 +189,8 @@ fn main() -> ExitCode {
         #[cfg(feature = "report")]
         Command::Export(args) => export::run(args),
         #[cfg(feature = "report")]
+        Command::Push(args) => push::run(&args),
+        #[cfg(feature = "report")]
         Command::Import(args) => import::run(&args),
         #[cfg(feature = "report")]
         Command::Info(args) => info::run(&args),
@@ -243,12 +249,13 @@ fn refuse(error: &clap::Error) -> ! {
 
 /// Subcommands of each half of the program.
 const RECORD: [&str; 4] = ["record", "save", "demo", "doctor"];
-const REPORT: [&str; 13] = [
+const REPORT: [&str; 14] = [
     "top",
     "report",
     "diff",
     "compare",
     "export",
+    "push",
     "import",
     "info",
     "bundle",

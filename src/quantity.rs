@@ -75,6 +75,22 @@ pub fn parse_stack_bytes(text: &str) -> anyhow::Result<u32> {
     }
 }
 
+/// Parses `512M` or `1G` to bytes; a bare number is in bytes.
+pub fn parse_bytes(text: &str) -> anyhow::Result<u64> {
+    let (number, shift) = match text.strip_suffix(['K', 'M', 'G', 'T']) {
+        Some(number) => (
+            number,
+            10 + 10 * "KMGT".find(&text[number.len()..]).unwrap_or(0),
+        ),
+        None => (text, 0),
+    };
+    let parsed = number.parse::<u64>().ok();
+    match parsed.and_then(|number| number.checked_mul(1 << shift)) {
+        Some(bytes @ 1..) => Ok(bytes),
+        _ => bail!("a size such as 512M or 1G"),
+    }
+}
+
 /// Formats a number of bytes.
 pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
@@ -121,5 +137,11 @@ mod tests {
         assert_eq!(parse_share("0.01").unwrap(), 0.01);
         assert!(parse_share("101%").is_err());
         assert_eq!(bytes(1536), "1.5 KiB");
+        assert_eq!(parse_bytes("512M").unwrap(), 512 << 20);
+        assert_eq!(parse_bytes("1T").unwrap(), 1 << 40);
+        assert_eq!(parse_bytes("7").unwrap(), 7);
+        for wrong in ["", "0", "M", "1P", "-1K", "99999999999T"] {
+            assert!(parse_bytes(wrong).is_err(), "{wrong}");
+        }
     }
 }

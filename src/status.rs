@@ -15,6 +15,10 @@ fn in_part(subcommand: &str) -> Option<&'static str> {
         }
         "top" => "shown, but of a stream that was damaged or cut off",
         "export" | "info" | "dump" | "bundle" => "written, but of a recording that is not whole",
+        "push" => {
+            "delivered, or kept in the spool, but not everything: some profile is refused or waits, or a recording is \
+             not whole"
+        }
         "import" => "imported, but something in a trace is wrong; nothing else of it is lost",
         "recover" => "recovered, but not everything",
         "save" => "saved by some recorders, but not by all",

@@ -16,6 +16,7 @@ mod symbol_lists;
 mod made_code;
 mod conversations;
 mod agents;
+mod answers;
 mod page_tables;
 mod linux;
 mod stacks;
@@ -109,6 +110,12 @@ pub const TARGETS: &[Target] = &[
         what: "a pprof file: its tables, values and stacks",
         run: recordings::pprof,
         seeds: seeds::pprof,
+    },
+    Target {
+        name: "answers",
+        what: "what a server answers to a push",
+        run: answers::run,
+        seeds: answers::seeds,
     },
     Target {
         name: "trace_nanos",

@@ -1,7 +1,7 @@
 //! pprof's gzipped protobuf (github.com/google/pprof, proto/profile.proto), with mappings,
 //! build-ids, lines, inlined functions, and labels for vCPU or thread and recording.
 
-mod message;
+pub(crate) mod message;
 
 use crate::export::Request;
 use crate::profile::Profile;
@@ -43,6 +43,26 @@ pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Pr
     packed.write_all(&builder.made.encode_to_vec())?;
     packed.finish()?;
     Ok(profile)
+}
+
+/// A profile of some stacks, without labels: for servers that make a series of each.
+pub(crate) fn of_stacks(
+    request: &Request<'_>,
+    profile: &Profile,
+    stacks: &[(NodeId, u64)],
+) -> pb::Profile {
+    let mut builder = Builder::new(request, profile);
+    builder.head();
+    builder.program();
+    for (node, count) in stacks {
+        let location_id = builder.stack(*node);
+        builder.made.sample.push(pb::Sample {
+            location_id,
+            value: vec![i64::try_from(*count).unwrap_or(i64::MAX)],
+            label: Vec::new(),
+        });
+    }
+    builder.made
 }
 
 /// Frames of one address: the function, and the functions inlined into it.
@@ -130,10 +150,7 @@ impl<'a> Builder<'a> {
     }
 
     fn sample(&mut self, recording: usize, (task, space): (Task, u32), node: NodeId, count: i64) {
-        let mut locations = Vec::new();
-        for group in self.groups(node) {
-            locations.push(self.location(group));
-        }
+        let location_id = self.stack(node);
         let source = self.request.recordings[recording];
         let name = task_name(source, task, u64::MAX);
         let mut labels = vec![
@@ -152,10 +169,16 @@ impl<'a> Builder<'a> {
             labels.push(self.text_label("recording", &printable(&names[recording])));
         }
         self.made.sample.push(pb::Sample {
-            location_id: locations,
+            location_id,
             value: vec![count],
             label: labels,
         });
+    }
+
+    /// The locations of a stack, innermost first.
+    fn stack(&mut self, node: NodeId) -> Vec<u64> {
+        let groups = self.groups(node).into_iter();
+        groups.map(|group| self.location(group)).collect()
     }
 
     fn text_label(&mut self, key: &str, text: &str) -> pb::Label {

@@ -1,0 +1,313 @@
+//! `uniprof push`: sends recordings to a server of continuous profiling, at once or through a spool.
+
+mod address;
+mod headers;
+mod client;
+mod delivery;
+mod spool;
+
+use crate::images::{Images, place_given};
+use crate::outcome::{Outcome, Reported, describe};
+use crate::output::keep;
+use crate::progress::Progress;
+use crate::quantity::{parse_bytes, parse_duration};
+use crate::selection::{inform, say, say_damages, say_warnings};
+use address::Address;
+use anyhow::{Context, bail};
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use client::Client;
+use delivery::{Delivery, Fate};
+use spool::Spool;
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use uniprof_report::images::Library;
+use uniprof_report::push::{Message, PROTOCOLS, Protocol, Request, messages};
+use uniprof_report::recording::Recording;
+
+/// Send recordings to a server of continuous profiling: Grafana Pyroscope, or OpenTelemetry's profiles
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  uniprof push --to http://localhost:4040 run.uprof
+  uniprof push --to https://profiles.example.net --format pyroscope --header-file token.txt *.uprof
+  uniprof push --to http://localhost:4318 --spool /var/spool/uniprof run.uprof
+  uniprof push --to http://localhost:4318 --spool /var/spool/uniprof")]
+pub struct Args {
+    /// Recordings. None: what waits in the spool is sent
+    #[arg(value_name = "FILE", required_unless_present = "spool", add = crate::candidates::recordings())]
+    files: Vec<PathBuf>,
+    /// Where to: the address of the server, or the whole URL if it takes profiles under another path
+    #[arg(long, value_name = "URL")]
+    to: String,
+    /// What the server takes (default: by the path or the port of the URL)
+    #[arg(long, short, value_name = "FORMAT", value_parser = formats())]
+    format: Option<String>,
+    /// A file with headers for each request, one a line, such as `Authorization: Bearer TOKEN`
+    #[arg(long, value_name = "FILE")]
+    header_file: Option<PathBuf>,
+    /// A file with the certificates (PEM) of the authorities to believe, instead of the public ones
+    #[arg(long, value_name = "FILE")]
+    ca_file: Option<PathBuf>,
+    /// Keep in this folder what isn't delivered yet, and deliver what waits there
+    #[arg(long, value_name = "DIR")]
+    spool: Option<PathBuf>,
+    /// Most bytes in the spool; beyond them nothing new is taken
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_bytes, requires = "spool")]
+    spool_size: u64,
+    /// How long to try again while the server is away or busy, from the last success on
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = parse_duration)]
+    retry_for: Duration,
+    /// Length of a profile in time: servers show each as one moment
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = parse_duration)]
+    every: Duration,
+    /// Where threads waited and for how long, instead of samples: of recordings made with --off-cpu
+    #[arg(long)]
+    off_cpu: bool,
+    #[command(flatten)]
+    images: Images,
+}
+
+/// What to do if a server is away.
+const LATER: &str = "; push again later, or with --spool, which keeps what is left";
+
+fn formats() -> PossibleValuesParser {
+    let values = PROTOCOLS.iter();
+    PossibleValuesParser::new(values.map(|one| PossibleValue::new(one.name).help(one.about)))
+}
+
+/// Runs the subcommand.
+pub fn run(args: &Args) -> anyhow::Result<Outcome> {
+    // Not by the parser of the command line, which repeats what it refuses: it may have a password.
+    let address = Address::parse(&args.to).context("cannot push to --to")?;
+    let (url, protocol) = address.for_format(args.format.as_deref())?;
+    let headers = match &args.header_file {
+        Some(path) => headers::read(path)?,
+        None => Vec::new(),
+    };
+    if address.is_open() && headers.iter().any(|(name, _)| name == "authorization") {
+        say(&format!(
+            "warning: the credentials go to {url} unencrypted; name it with https:// if it can do that"
+        ));
+    }
+    let client = Client::new(url, protocol, headers, args.ca_file.as_deref())?;
+    let mut delivery = Delivery::new(&client, args.retry_for);
+    let mut push = Push {
+        args,
+        library: args.images.library()?,
+        known: HashMap::new(),
+        incomplete: 0,
+        failed: 0,
+    };
+    match &args.spool {
+        Some(folder) => push.through(
+            &Spool::open(folder, args.spool_size, protocol.name)?,
+            &mut delivery,
+        ),
+        None => push.directly(&mut delivery),
+    }
+}
+
+struct Push<'a> {
+    args: &'a Args,
+    library: Library,
+    /// The recordings that were read, by identity.
+    known: HashMap<[u8; 16], PathBuf>,
+    /// Recordings that lack something, or have nothing.
+    incomplete: usize,
+    /// Recordings that could not be read, or were not taken as a whole.
+    failed: usize,
+}
+
+impl Push<'_> {
+    /// Sends the recordings at once.
+    fn directly(&mut self, delivery: &mut Delivery<'_>) -> anyhow::Result<Outcome> {
+        let client = delivery.client();
+        let mut end = None;
+        for file in &self.args.files {
+            let mut refused = None;
+            let read = self.read(file, client.protocol, &mut |message| match delivery
+                .deliver(&message.body)
+            {
+                Fate::Delivered => Ok(()),
+                Fate::Refused(why) => {
+                    refused = Some(why);
+                    Ok(())
+                }
+                Fate::Undelivered(why) => Err(stop(&mut end, why + LATER)),
+                Fate::Unusable(why) => Err(stop(&mut end, why)),
+            });
+            if end.is_some() {
+                break;
+            }
+            self.count(read);
+            if let Some(why) = refused {
+                self.failed += 1;
+                say(&format!(
+                    "warning: {} refuses {}: {why}",
+                    client.url,
+                    file.display()
+                ));
+            }
+        }
+        if let Some(why) = end {
+            say_repeated(delivery);
+            bail!(
+                "{}: {why}; profiles delivered before: {}",
+                client.url,
+                delivery.delivered
+            );
+        }
+        self.outcome(delivery, 0)
+    }
+
+    /// Takes the recordings into the spool, then delivers all that waits there.
+    fn through(&mut self, spool: &Spool, delivery: &mut Delivery<'_>) -> anyhow::Result<Outcome> {
+        let client = delivery.client();
+        for file in &self.args.files {
+            let mut taken = Vec::new();
+            let read = self.read(file, client.protocol, &mut |message| {
+                taken.extend(spool.add(&message)?);
+                Ok(())
+            });
+            if read.is_err() {
+                // As a whole or not at all, so that it can be pushed again.
+                taken.iter().for_each(|path| drop(spool.remove(path)));
+            }
+            self.count(read);
+        }
+        let end = deliver_all(spool, delivery)?;
+        let waiting = spool.waiting().map_or(0, |all| all.len());
+        let (url, folder) = (&client.url, spool.folder().display());
+        let again = format!(
+            "profiles that wait in {folder}: {waiting}; `uniprof push --spool {folder} --to URL` delivers them"
+        );
+        match end {
+            None | Some(Fate::Delivered | Fate::Refused(_)) => {}
+            Some(Fate::Undelivered(why)) => say(&format!("{url}: {why}; {again}")),
+            Some(Fate::Unusable(why)) => bail!("{url}: {why}; {again}"),
+        }
+        self.outcome(delivery, waiting + spool.refused())
+    }
+
+    /// Passes the messages of a recording to `each`. Returns whether it is whole.
+    fn read(
+        &mut self,
+        file: &Path,
+        protocol: &Protocol,
+        each: &mut dyn FnMut(Message) -> io::Result<()>,
+    ) -> anyhow::Result<bool> {
+        keep(file);
+        let mut recording = Recording::open(file)?;
+        place_given(&mut recording, &self.library);
+        let known = recording
+            .uuid()
+            .and_then(|uuid| self.known.insert(uuid, file.to_owned()));
+        if let Some(other) = known {
+            let (file, other) = (file.display(), other.display());
+            bail!("{file} is left out: it has the identity of {other}; name one of them");
+        }
+        let progress = Progress::new();
+        let mut sent = 0;
+        let request = Request {
+            recording: &recording,
+            library: &self.library,
+            is_off_cpu: self.args.off_cpu,
+            progress: &|done, total| progress.tell(done, total),
+            slice_ns: u64::try_from(self.args.every.as_nanos()).unwrap_or(u64::MAX),
+        };
+        let profile = messages(&request, protocol, &mut |message| {
+            sent += 1;
+            each(message)
+        });
+        let profile = profile.with_context(|| format!("cannot push {}", file.display()))?;
+        // Of a single recording, everything is said; of many, `info` has it.
+        if self.args.files.len() == 1 {
+            say_warnings(&profile);
+            say_damages(std::slice::from_ref(&recording));
+            let lines = profile.account.lines();
+            lines.iter().skip(1).for_each(|line| say(line));
+        }
+        if sent == 0 {
+            say(&format!(
+                "warning: {} has no samples to push",
+                file.display()
+            ));
+        }
+        Ok(sent > 0 && !profile.account.is_incomplete())
+    }
+
+    fn count(&mut self, read: anyhow::Result<bool>) {
+        match read {
+            Ok(is_whole) => self.incomplete += usize::from(!is_whole),
+            Err(error) => {
+                self.failed += 1;
+                say(&format!("warning: {}", describe(&error)));
+            }
+        }
+    }
+
+    fn outcome(&self, delivery: &Delivery<'_>, left: usize) -> anyhow::Result<Outcome> {
+        say_repeated(delivery);
+        let files = self.args.files.len();
+        if files > 0 && self.failed == files {
+            return Err(Reported.into());
+        }
+        inform(&format!(
+            "profiles delivered to {}: {}",
+            delivery.client().url,
+            delivery.delivered
+        ));
+        if self.incomplete > 0 && files > 1 {
+            say(&format!(
+                "{} of these recordings lack samples; `uniprof info FILE` shows which",
+                self.incomplete
+            ));
+        }
+        Ok(Outcome::lossy_if(self.failed + self.incomplete + left > 0))
+    }
+}
+
+/// Delivers what waits in the spool, whoever put it there. Returns the fate of the first message that is left.
+fn deliver_all(spool: &Spool, delivery: &mut Delivery<'_>) -> anyhow::Result<Option<Fate>> {
+    let Some(_deliverer) = spool.deliverer()? else {
+        let why = "another uniprof is delivering from this spool".to_owned();
+        return Ok(Some(Fate::Undelivered(why)));
+    };
+    loop {
+        let waiting = spool.waiting().context("cannot read the spool")?;
+        if waiting.is_empty() {
+            return Ok(None);
+        }
+        for path in waiting {
+            let cannot = || format!("cannot deliver {}", path.display());
+            let message = spool.read(&path).with_context(cannot)?;
+            match delivery.deliver(&message) {
+                Fate::Delivered => spool.remove(&path).with_context(cannot)?,
+                Fate::Refused(why) => {
+                    let aside = spool.refuse(&path).with_context(cannot)?;
+                    let (url, aside) = (&delivery.client().url, aside.display());
+                    say(&format!("warning: {url} refuses {aside}: {why}"));
+                }
+                left => return Ok(Some(left)),
+            }
+        }
+    }
+}
+
+/// Keeps why nothing more can be sent, and ends reading.
+fn stop(end: &mut Option<String>, why: String) -> io::Error {
+    *end = Some(why);
+    io::Error::other("nothing more can be sent")
+}
+
+fn say_repeated(delivery: &Delivery<'_>) {
+    if delivery.repeated > 0 {
+        say(&format!(
+            "warning: profiles sent again after an attempt without an answer: {}; a server that ignores their ids, as \
+             Pyroscope 2 does, may count them twice",
+            delivery.repeated
+        ));
+    }
+}
