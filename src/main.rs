@@ -61,6 +61,8 @@ mod diff;
 #[cfg(feature = "report")]
 mod compare;
 #[cfg(feature = "report")]
+mod trend;
+#[cfg(feature = "report")]
 mod recover;
 #[cfg(feature = "report")]
 mod top;
@@ -110,6 +112,8 @@ enum Command {
     Diff(diff::Args),
     #[cfg(feature = "report")]
     Compare(compare::Args),
+    #[cfg(feature = "report")]
+    Trend(trend::Args),
     #[cfg(feature = "report")]
     Export(export::Args),
     #[cfg(feature = "report")]
@@ -183,6 +187,8 @@ fn main() -> ExitCode {
         #[cfg(feature = "report")]
         Command::Compare(args) => compare::run(args),
         #[cfg(feature = "report")]
+        Command::Trend(args) => trend::run(&args),
+        #[cfg(feature = "report")]
         Command::Export(args) => export::run(args),
         #[cfg(feature = "report")]
         Command::Import(args) => import::run(&args),
@@ -243,11 +249,12 @@ fn refuse(error: &clap::Error) -> ! {
 
 /// Subcommands of each half of the program.
 const RECORD: [&str; 4] = ["record", "save", "demo", "doctor"];
-const REPORT: [&str; 13] = [
+const REPORT: [&str; 14] = [
     "top",
     "report",
     "diff",
     "compare",
+    "trend",
     "export",
     "import",
     "info",

@@ -36,5 +36,6 @@ pub mod views;
 pub mod bundle;
 pub mod import;
 pub mod diff;
+pub mod trend;
 
 pub use mapped::{MapError, Mapped, map};
