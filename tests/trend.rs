@@ -1,4 +1,5 @@
-//! Trends as users see them: of imported stacks, whose counts are known. The statistics are tested in report/tests/trend.rs.
+//! Trends as users see them: of imported stacks, whose counts are known. The statistics are tested in
+//! report/tests/trend.rs.
 
 use kit::uniprof;
 use std::fs;

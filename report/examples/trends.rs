@@ -1,6 +1,6 @@
-//! Writes simulated series with the changes that `trend` finds in them, a JSON object a line, for another program to
-//! judge: `trends SERIES`. Of each number there is a series without a change, and one with a function that is 5 % slower
-//! from the recording `at` on; both with normal noise, and with tails.
+//! Writes simulated series with the changes that `trend` finds in them, a JSON object a line, for another program
+//! to judge: `trends SERIES`. Of each number there is a series without a change, and one with a function that is 5
+//! % slower from the recording `at` on; both with normal noise, and with tails.
 
 #[path = "../tests/simulated_series/mod.rs"]
 mod simulated_series;

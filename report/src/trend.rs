@@ -1,5 +1,5 @@
-//! Trend. Input: recordings of one service, in order of time or version. Output: each function's share of the samples, and
-//! where it changed, with the rate of false discoveries limited over all functions.
+//! Trend. Input: recordings of one service, in order of time or version. Output: each function's share of the
+//! samples, and where it changed, with the rate of false discoveries limited over all functions.
 //!
 //! `collector` counts the own samples of each function in each recording, one recording after another, and keeps
 //! nothing else of them. `order` sorts the recordings. `shares` makes a function's shares comparable and measures

@@ -1,5 +1,5 @@
-//! A function's levels and changes in numbers. Input: its samples, and the recordings with which new levels begin. Output:
-//! shares of all samples with intervals.
+//! A function's levels and changes in numbers. Input: its samples, and the recordings with which new levels begin.
+//! Output: shares of all samples with intervals.
 
 use super::judge::Verdict;
 use super::shares::{self, Shares};
@@ -85,8 +85,7 @@ impl FunctionTrend {
         inflation: f64,
         confidence: f64,
     ) -> FunctionTrend {
-        let mut noise = Shares::new(counts, wholes);
-        noise.measure(&verdict.steps);
+        let noise = Shares::new(counts, wholes).without(&verdict.steps);
         let level = |recordings: Range<usize>| {
             let count: f64 = counts[recordings.clone()].iter().sum();
             let whole: f64 = wholes[recordings.clone()].iter().sum();
@@ -94,7 +93,7 @@ impl FunctionTrend {
             let weight: f64 = noise.variances[recordings].iter().map(|it| 1.0 / it).sum();
             // Of a level without samples, the slope of a single one.
             let slope = shares::slope(share.max(1.0 / whole.max(1.0)));
-            let error = slope * (noise.scale * inflation / weight).sqrt();
+            let error = slope * (noise.scale(&[]) * inflation / weight).sqrt();
             Level { share, error }
         };
         let critical = |confidence: f64| student::critical(1.0 - confidence, noise.degrees());

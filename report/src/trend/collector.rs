@@ -1,5 +1,5 @@
-//! Gathers recordings, one after another, so that none is kept. Input: recordings in any order. Output: the samples of each
-//! function in each, in the order that is asked for.
+//! Gathers recordings, one after another, so that none is kept. Input: recordings in any order. Output: the samples
+//! of each function in each, in the order that is asked for.
 
 use super::identity::{Identity, Sighting};
 use super::order::Order;
@@ -16,7 +16,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 const FUNCTIONS_MAX: usize = 100_000;
 /// Most recordings.
 pub const RECORDINGS_MAX: usize = 10_000;
-/// A function is counted from the first recording on in which it has this part of the smallest share that is asked about.
+/// A function is counted from the first recording on in which it has this part of the smallest share that is
+/// asked about.
 const NOTICED: f64 = 0.1;
 
 /// A function, and its samples by recording.

@@ -1,6 +1,6 @@
-//! What a function is called in all recordings. Input: a label of one recording. Output: a name and an image that are the
-//! same in other builds and versions: without suffixes of the compiler, numbers of JIT code, and versions of libraries
-//! and programs. The diff compares two sides and may match more; here there are hundreds.
+//! What a function is called in all recordings. Input: a label of one recording. Output: a name and an image that
+//! are the same in other builds and versions: without suffixes of the compiler, numbers of JIT code, and versions
+//! of libraries and programs. The diff compares two sides and may match more; here there are hundreds.
 
 use crate::diff::matching::{UNKNOWN, bare, without_number};
 use crate::diff::modules::{JIT, is_own, name_of, without_version};

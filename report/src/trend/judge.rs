@@ -142,11 +142,10 @@ impl Judge<'_> {
         allowed: f64,
     ) -> Vec<usize> {
         let search = self.search(function, inflation);
-        let mut outside = outside.clone();
-        let mut steps = search.all(&outside, allowed);
-        // Once more, without the differences at the steps.
-        outside.measure(&steps);
-        steps = search.all(&outside, allowed);
+
+        let mut steps = search.all(outside, allowed);
+        // Again, without the differences at the steps.
+        steps = search.all(&outside.clone().without(&steps), allowed);
         let ends: Vec<usize> = steps.iter().copied().chain([self.wholes.len()]).collect();
         let mut first = 0;
         steps.retain(|at| {
@@ -156,7 +155,7 @@ impl Judge<'_> {
                     [first..*at, *at..end].map(|it| shares::mean(&shares.values[it]));
                 after - before
             };
-            let stays = change(whole) * change(&outside) > 0.0;
+            let stays = change(whole) * change(outside) > 0.0;
             if stays {
                 first = *at;
             }

@@ -1,5 +1,6 @@
-//! One function's shares in recordings that are in order, and how much they vary by chance. Input: its samples, and those of
-//! the reference, in each recording. Output: values whose variance doesn't depend on the share, with their variances.
+//! One function's shares in recordings that are in order, and how much they vary by chance. Input: its samples, and
+//! those of the reference, in each recording. Output: values whose variance doesn't depend on the share, with their
+//! variances.
 //!
 //! The value is the arcsine of the share's root (Anscombe, Biometrika 35, 1948), which takes shares of 0, too. Its
 //! variance has a part of the number of samples, and one of differences between recordings. Both are estimated from
@@ -13,6 +14,9 @@ const OUTLIER_SIGMAS: f64 = 3.0;
 const NEIGHBOURS: usize = 2;
 /// The median of the square of a standard normal variable.
 const MEDIAN_SQUARE: f64 = 0.4549;
+/// Of so many differences, one may be that of a step; but at least so many may be.
+const STEPS_ONE_IN: usize = 10;
+const STEPS_MIN: usize = 2;
 /// The smallest variance that is used, relative to that of independent samples; as in the diff.
 const LEAST_EFFECT: f64 = 0.3;
 
@@ -22,10 +26,13 @@ pub(super) struct Shares {
     pub values: Vec<f64>,
     /// The variance of each, up to `scale`.
     pub variances: Vec<f64>,
-    /// The part of the variance of independent samples in `variances`.
-    sampling: Vec<f64>,
-    /// The factor of all variances.
-    pub scale: f64,
+    /// For each recording, the square of the difference to the one before, relative to its expectation; `None` for one
+    /// that doesn't count.
+    squares: Vec<Option<f64>>,
+    /// The sum of these squares, and their number.
+    sums: (f64, f64),
+    /// The smallest factor of all variances.
+    least_scale: f64,
 }
 
 impl Shares {
@@ -42,22 +49,34 @@ impl Shares {
         let mut shares = Shares {
             values,
             variances,
-            sampling,
-            scale: 1.0,
+            squares: vec![None],
+            sums: (0.0, 0.0),
+            least_scale: LEAST_EFFECT * mean(&sampling) / (mean(&sampling) + between),
         };
-        shares.measure(&[]);
-        shares
+        let squares = (1..shares.values.len()).map(|at| Some(shares.square(at, 1)));
+        let squares: Vec<Option<f64>> = squares.collect();
+        shares.squares.extend(squares);
+        shares.without(&[])
     }
 
-    /// Estimates the scale anew. Differences across `steps`, the first recordings after a change, don't count.
-    pub(crate) fn measure(&mut self, steps: &[usize]) {
-        let is_step = |at: usize| steps.contains(&at);
-        let squares = (1..self.values.len())
-            .filter(|at| !is_step(*at))
-            .map(|at| self.square(at, 1));
-        let squares: Vec<f64> = squares.collect();
-        let least = LEAST_EFFECT * mean(&self.sampling) / mean(&self.variances);
-        self.scale = mean(&squares).max(least);
+    /// Lets the differences at `steps`, the first recordings after a change, not count.
+    pub(crate) fn without(mut self, steps: &[usize]) -> Shares {
+        for at in steps {
+            self.squares[*at] = None;
+        }
+        let counted = self.squares.iter().flatten();
+        self.sums = (counted.clone().sum(), counted.count() as f64);
+        self
+    }
+
+    /// The factor of all variances, without the differences at `steps`: what is asked is whether they are noise.
+    pub(crate) fn scale(&self, steps: &[usize]) -> f64 {
+        let (mut sum, mut count) = self.sums;
+        for square in steps.iter().filter_map(|at| self.squares[*at]) {
+            sum -= square;
+            count -= 1.0;
+        }
+        (sum / count.max(1.0)).max(self.least_scale)
     }
 
     /// The square of the difference to the recording `lag` before, relative to its expectation.
@@ -68,10 +87,16 @@ impl Shares {
 
     /// How much more recordings differ that are two apart than neighbours do, as a ratio: 1 if recordings are
     /// independent, 1 + φ if they follow an autoregressive process.
+    ///
+    /// The largest squares are left out, because a step is in one difference of neighbours, and in two of the others.
     pub(crate) fn ratio(&self) -> f64 {
         let squares = |lag: usize| {
             let squares = (lag..self.values.len()).map(|at| self.square(at, lag));
-            mean(&squares.collect::<Vec<f64>>())
+            let mut squares: Vec<f64> = squares.collect();
+            squares.sort_by(f64::total_cmp);
+            let most = (squares.len() / STEPS_ONE_IN).max(STEPS_MIN);
+            squares.truncate(squares.len().saturating_sub(most));
+            mean(&squares)
         };
         let near = squares(1);
         if near > 0.0 { squares(2) / near } else { 1.0 }
@@ -142,7 +167,7 @@ mod tests {
     #[test]
     fn a_scale_is_never_far_below_that_of_independent_samples() {
         let shares = Shares::new(&[100.0; 9], &[1000.0; 9]);
-        assert_eq!(shares.scale, LEAST_EFFECT);
+        assert_eq!(shares.scale(&[]), LEAST_EFFECT);
         assert_eq!(shares.ratio(), 1.0);
     }
 }

@@ -103,7 +103,7 @@ impl Search<'_> {
     }
 
     fn best_between(&self, shares: &Shares, sums: &Sums, first: usize, end: usize) -> Option<Best> {
-        let variance = shares.scale * self.inflation;
+        let variance = |steps: &[usize]| shares.scale(steps) * self.inflation;
         let begins = (first + LEVEL_MIN)..(end + 1).saturating_sub(LEVEL_MIN);
         let begins: Vec<usize> = begins.filter(|at| self.may_begin[*at]).collect();
         let mut step = (f64::NEG_INFINITY, 0);
@@ -111,7 +111,7 @@ impl Search<'_> {
         let whole = sums.between(first, end);
         for (number, at) in begins.iter().enumerate() {
             let [before, after] = [sums.between(first, *at), sums.between(*at, end)];
-            step = larger(step, (t(before, after, variance, self.least), *at));
+            step = larger(step, (t(before, after, variance(&[*at]), self.least), *at));
             for back in begins[number + 1..]
                 .iter()
                 .filter(|back| *back - at >= LEVEL_MIN)
@@ -123,7 +123,10 @@ impl Search<'_> {
                 let outside = (whole.0 - inside.0, whole.1 - inside.1);
                 arc = larger(
                     arc,
-                    (t(inside, outside, variance, self.least), [*at, *back]),
+                    (
+                        t(inside, outside, variance(&[*at, *back]), self.least),
+                        [*at, *back],
+                    ),
                 );
                 arcs += 1;
             }

@@ -124,14 +124,14 @@ pub fn write(trend: &Trend, options: TableOptions, out: &mut dyn Write) -> io::R
         let cells = line(cells.each_ref().map(String::as_str), color);
         writeln!(out, "{mark} {cells}{}", name.trim_end())?;
     }
-    if rows.len() > shown.len() {
-        let left = rows.len() - shown.len();
-        screen.write_prose(
-            "",
-            &format!("… and {left} more (--rows 0 shows all)"),
-            2,
-            out,
-        )?;
+    write_end(trend, rows.len() - shown.len(), screen, out)
+}
+
+/// Writes what follows the table: how many rows are left out, warnings, and what the numbers mean.
+fn write_end(trend: &Trend, left: usize, screen: Screen, out: &mut dyn Write) -> io::Result<()> {
+    if left > 0 {
+        let note = format!("… and {left} more (--rows 0 shows all)");
+        screen.write_prose("", &note, 2, out)?;
     }
     writeln!(out)?;
     for warning in &trend.warnings {

@@ -1,10 +1,11 @@
-//! Simulated series of recordings, of which the truth is known: for a test, and for an example that gives them to other
-//! programs.
+//! Simulated series of recordings, of which the truth is known: for a test, and for an example that gives them to
+//! other programs.
 //!
-//! A series has 40 recordings of 60,000 samples, a minute at 997 Hz, of 24 functions. In each recording each function's
-//! time is multiplied by a factor of its own with a standard deviation of 1 %, normal or with the tails of Student's t with
-//! three degrees of freedom. The sampler draws from the shares that follow. A planted step is the first function, with a
-//! fifth of the time, that takes longer from a random recording on that isn't among the first or the last six.
+//! A series has 40 recordings of 60,000 samples, a minute at 997 Hz, of 24 functions. In each recording each
+//! function's time is multiplied by a factor of its own with a standard deviation of 1 %, normal or with the tails
+//! of Student's t with three degrees of freedom. The sampler draws from the shares that follow. A planted step is
+//! the first function, with a fifth of the time, that takes longer from a random recording on that isn't among the
+//! first or the last six.
 
 use fastrand::Rng;
 use uniprof_report::trend::{Collector, Identity, Point, Sighting, Trend, TrendOptions};
