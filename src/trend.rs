@@ -28,8 +28,8 @@ Examples:
   uniprof trend nightly/ --html --fail-if 'parse>+5%'   exit status 1 if its last change is so
 
 A function's share of the samples has a new level if at least 3 recordings are on each side of the change, and chance \
-is ruled out: of all functions that are said to have changed, at most --false-discoveries did not. A function whose share \
-changed only because others did is not among them. Six recordings are the least.")]
+is ruled out: of all functions that are said to have changed, at most --false-discoveries did not. A function whose \
+share changed only because others did is not among them. Six recordings are the least.")]
 pub struct Args {
     /// Recordings, or folders of recordings (*.uprof)
     #[arg(value_name = "DIR|FILE", required = true, add = recordings())]

@@ -25,7 +25,7 @@ const ROOT_FILES_MAX: [(&str, usize); 5] = [
     ("agent", 9),
     ("format", 20),
     ("record", 9),
-    ("report", 15),
+    ("report", 16),
     ("", 36),
 ];
 /// Length of the longest line of the sources (characters).

@@ -14,13 +14,13 @@ const STEP: usize = 9;
 fn folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for number in 0..RECORDINGS {
-        let noise = number * 7919 % 13;
+        let noise = |salt: usize| (number + salt).pow(3) * 7 % 13;
         let slow = if number >= STEP { 150 } else { 0 };
         let text = format!(
             "main;parse {}\nmain;hash {}\nmain;<script> {}\n",
-            500 + noise,
-            300 + slow + number * 31 % 11,
-            200 + number * 17 % 7,
+            500 + noise(1),
+            300 + slow + noise(4),
+            200 + noise(9),
         );
         let version = format!("version=1.{number}");
         let input = folder.path().join("stacks");
@@ -66,7 +66,7 @@ fn every_form_has_the_step() {
     );
     assert_eq!(json["recordings"].as_array().unwrap().len(), RECORDINGS);
     let (_, markdown, _) = trend(folder.path(), &["--order", "given", "--format", "markdown"]);
-    assert!(markdown.contains("| `hash`"), "{markdown}");
+    assert!(markdown.contains("| `hash  [imported]` |"), "{markdown}");
     let (_, annotations, _) = trend(folder.path(), &["--order", "given", "--format", "github"]);
     assert!(annotations.contains("::warning"), "{annotations}");
     let (_, page, _) = trend(folder.path(), &["--order", "given", "--html=-"]);
