@@ -66,8 +66,8 @@ fn by_version(a: &str, b: &str) -> Ordering {
     loop {
         match (a.bytes().next(), b.bytes().next()) {
             (None, None) => return Ordering::Equal,
-            (None, Some(byte)) if byte == b'-' => return Ordering::Greater,
-            (Some(byte), None) if byte == b'-' => return Ordering::Less,
+            (None, Some(b'-')) => return Ordering::Greater,
+            (Some(b'-'), None) => return Ordering::Less,
             (None, Some(_)) => return Ordering::Less,
             (Some(_), None) => return Ordering::Greater,
             (Some(_), Some(_)) => {}
