@@ -10,11 +10,14 @@ use simulated_series::{RECORDINGS, normal, series, step, tailed};
 use std::io::{self, Write};
 use uniprof_report::trend::FunctionTrend;
 
+/// Draws noise with a standard deviation of about 1.
+type Draw = fn(&mut fastrand::Rng) -> f64;
+
 fn main() -> io::Result<()> {
     let count = std::env::args().nth(1).and_then(|text| text.parse().ok());
     let count: u64 = count.ok_or_else(|| io::Error::other("usage: trends SERIES"))?;
     let mut out = io::stdout().lock();
-    let draws: [(&str, fn(&mut fastrand::Rng) -> f64); 2] = [("normal", normal), ("tails", tailed)];
+    let draws: [(&str, Draw); 2] = [("normal", normal), ("tails", tailed)];
     for (noise, draw) in draws {
         for (seed, slower) in (0..count).flat_map(|seed| [(seed, 0.0), (seed, 0.05)]) {
             let at = if slower > 0.0 { step(seed) } else { RECORDINGS };
