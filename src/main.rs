@@ -63,6 +63,8 @@ mod diff;
 #[cfg(feature = "report")]
 mod compare;
 #[cfg(feature = "report")]
+mod trend;
+#[cfg(feature = "report")]
 mod recover;
 #[cfg(feature = "report")]
 mod top;
@@ -112,6 +114,8 @@ enum Command {
     Diff(diff::Args),
     #[cfg(feature = "report")]
     Compare(compare::Args),
+    #[cfg(feature = "report")]
+    Trend(trend::Args),
     #[cfg(feature = "report")]
     Export(export::Args),
     #[cfg(feature = "report")]
@@ -187,6 +191,8 @@ fn main() -> ExitCode {
         #[cfg(feature = "report")]
         Command::Compare(args) => compare::run(args),
         #[cfg(feature = "report")]
+        Command::Trend(args) => trend::run(&args),
+        #[cfg(feature = "report")]
         Command::Export(args) => export::run(args),
         #[cfg(feature = "report")]
         Command::Push(args) => push::run(&args),
@@ -254,6 +260,7 @@ const REPORT: [&str; 14] = [
     "report",
     "diff",
     "compare",
+    "trend",
     "export",
     "push",
     "import",

@@ -8,10 +8,10 @@
 //! `tally`). `plan` says how many recordings are needed to detect smaller changes. For traces, `calls`
 //! compares the time per call and the calls a second instead.
 
-mod modules;
-mod matching;
+pub(crate) mod modules;
+pub(crate) mod matching;
 mod series;
-mod student;
+pub(crate) mod student;
 mod tally;
 mod spread;
 mod load;
@@ -39,10 +39,12 @@ mod rule;
 
 pub use calls::{CallDiff, Comparable, comparable, diff_calls};
 pub use estimate::Estimate;
+pub(crate) use inquiry::ASIDE;
 pub use inquiry::Inquiry;
 pub use matching::{Kind, Match};
 pub use plan::Plan;
-pub use rule::{Rule, RuleError, RuleSubject, RuleVerdict};
+pub(crate) use questions::ErrorRate;
+pub use rule::{Figure, Rule, RuleError, RuleSubject, RuleVerdict};
 pub use sequence::{RUNS_MIN, Sequence};
 pub use series::{BLOCKS, Cell, Counts, Item, Quantity, Series, Side};
 pub use settled::{AWAITED_SHARE, LookRates, Standing};

@@ -37,5 +37,6 @@ pub mod bundle;
 pub mod import;
 pub mod diff;
 pub mod push;
+pub mod trend;
 
 pub use mapped::{MapError, Mapped, map};

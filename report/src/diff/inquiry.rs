@@ -19,7 +19,7 @@ pub struct Inquiry {
 }
 
 /// The weight of a question that is less likely to be meant.
-const ASIDE: f64 = 0.25;
+pub(crate) const ASIDE: f64 = 0.25;
 
 impl Inquiry {
     /// The weight of the question about an item: 0 if it isn't asked.

@@ -79,7 +79,7 @@ const SUFFIXES: [&str; 8] = [
 ];
 
 /// `name` without the compiler's suffixes.
-fn bare(name: &str) -> &str {
+pub(crate) fn bare(name: &str) -> &str {
     let cut = SUFFIXES.iter().filter_map(|suffix| name.find(suffix)).min();
     match cut {
         Some(at) if at > 0 => &name[..at],
@@ -92,7 +92,7 @@ fn bare(name: &str) -> &str {
 const NUMBERED: [&str; 3] = ["TRACE-", "TRACE_", "ESCAPE-"];
 
 /// `name` without the number of its trace, which depends on the time of compilation; `None` if it has none.
-fn without_number(name: &str) -> Option<String> {
+pub(crate) fn without_number(name: &str) -> Option<String> {
     let mut starts = NUMBERED.iter();
     let start = starts.find(|start| name.starts_with(**start))?;
     let rest = name[start.len()..].trim_start_matches(|c: char| c.is_ascii_digit() || c == '-');
@@ -100,7 +100,7 @@ fn without_number(name: &str) -> Option<String> {
 }
 
 /// The name of merged functions without names.
-const UNKNOWN: &str = "[unknown";
+pub(crate) const UNKNOWN: &str = "[unknown";
 /// A function may be among the other side's code without names if that has at least this many times its samples.
 const MAY_HOLD: f64 = 0.5;
 

@@ -36,7 +36,7 @@ pub(super) struct Modules {
 /// The name of anonymous memory.
 const ANONYMOUS: &str = "[anon]";
 /// The name of JIT code.
-pub(super) const JIT: &str = "[jit]";
+pub(crate) const JIT: &str = "[jit]";
 
 impl Modules {
     /// Matches the images of A with those of B.
@@ -150,7 +150,7 @@ fn builds(paths: &Paths, side: &Images) -> BTreeSet<Vec<u8>> {
 
 /// The file name; that of a library without its version. All anonymous memory has one name, and so has all
 /// JIT code.
-fn name_of(path: &str) -> String {
+pub(crate) fn name_of(path: &str) -> String {
     let path = path.trim_end_matches(" (deleted)");
     let name = match path.rsplit_once('/') {
         Some((_, name)) if !name.is_empty() => name,
@@ -182,7 +182,7 @@ fn is_program(name: &str) -> bool {
 }
 
 /// `name` without digits that look like a version: `app-v1` and `app-v2`, `libc-2.31.so`, `python3.11`.
-fn without_version(name: &str) -> String {
+pub(crate) fn without_version(name: &str) -> String {
     let (stem, rest) = match name.find(".so") {
         Some(at) => name.split_at(at),
         None => (name, ""),
@@ -207,7 +207,7 @@ fn without_version(name: &str) -> String {
 }
 
 /// Whether an image is the user's own rather than the system's: not its kernel, nor a library in its folders.
-pub(super) fn is_own(path: &str) -> bool {
+pub(crate) fn is_own(path: &str) -> bool {
     let is_of_system = ["/lib", "/usr/lib", "["];
     let name = path.rsplit('/').next().unwrap_or_default();
     let is_library = name.ends_with(".so") || name.contains(".so.");

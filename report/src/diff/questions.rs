@@ -11,9 +11,32 @@ use std::collections::HashMap;
 pub(super) struct Questions {
     /// The items of each question; the first is tested, and the result applies to all.
     pub items: Vec<Vec<usize>>,
-    error_rate: f64,
+    rate: ErrorRate,
+}
+
+/// The error rate of questions together.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ErrorRate {
+    whole: f64,
     /// The sum of the questions' leeways, times their weights.
     leeways: f64,
+}
+
+impl ErrorRate {
+    /// The rate `whole` of questions about shares that can change by `leeways`, their weights included.
+    pub(crate) fn new(whole: f64, leeways: &[f64]) -> ErrorRate {
+        let leeways: f64 = leeways.iter().sum();
+        ErrorRate {
+            whole,
+            leeways: leeways.max(f64::MIN_POSITIVE),
+        }
+    }
+
+    /// The probability of a false positive that a share with this leeway is allowed at a step, counted from 1.
+    pub(crate) fn allowed(&self, leeway: f64, step: usize) -> f64 {
+        let part = (leeway / self.leeways).min(1.0) * step.max(1) as f64;
+        self.whole * part.min(1.0)
+    }
 }
 
 impl Questions {
@@ -26,18 +49,16 @@ impl Questions {
         error_rate: f64,
     ) -> Questions {
         let items = merged(tally, members);
-        let leeways: f64 = items.iter().map(|items| leeway(items[0])).sum();
+        let leeways: Vec<f64> = items.iter().map(|items| leeway(items[0])).collect();
         Questions {
+            rate: ErrorRate::new(error_rate, &leeways),
             items,
-            error_rate,
-            leeways: leeways.max(f64::MIN_POSITIVE),
         }
     }
 
     /// The probability of a false positive that a share with this leeway is allowed at a step, counted from 1.
     pub(crate) fn allowed(&self, leeway: f64, step: usize) -> f64 {
-        let part = (leeway / self.leeways).min(1.0) * step.max(1) as f64;
-        self.error_rate * part.min(1.0)
+        self.rate.allowed(leeway, step)
     }
 }
 

@@ -59,17 +59,17 @@ pub enum RuleError {
 #[derive(Debug)]
 pub struct Figure {
     /// The interval, in the unit of the rule.
-    interval: (f64, f64),
+    pub(crate) interval: (f64, f64),
     /// Whether the change may break a rule.
-    is_sound: bool,
+    pub(crate) is_sound: bool,
     /// The change in words.
-    words: String,
+    pub(crate) words: String,
 }
 
 /// A comparison that rules can be applied to.
 pub trait RuleSubject {
-    /// Functions of both sides.
-    fn functions(&self) -> &[Match];
+    /// Why a rule can't be applied to a function of this name; `None` if there is one.
+    fn missing(&self, name: &str) -> Option<String>;
     /// The changes that a rule applies to, in their order.
     ///
     /// # Errors
@@ -84,6 +84,16 @@ impl Rule {
     /// [`RuleError`] if the text isn't a rule.
     pub fn parse(text: &str) -> Result<Rule, RuleError> {
         Rule::read(text).ok_or_else(|| RuleError::Unreadable(text.to_owned()))
+    }
+
+    /// The function that the rule names; `None` for any.
+    pub(crate) fn function(&self) -> Option<&str> {
+        self.function.as_deref()
+    }
+
+    /// Whether its size is relative to the function's share before, rather than in points.
+    pub(crate) fn is_relative(&self) -> bool {
+        self.unit == Unit::Relative
     }
 
     fn read(text: &str) -> Option<Rule> {
@@ -117,13 +127,8 @@ impl Rule {
     /// [`RuleError::Points`] if the rule has a unit that the comparison doesn't.
     pub fn verdict(&self, of: &dyn RuleSubject) -> Result<RuleVerdict, RuleError> {
         let figures = of.figures(self)?;
-        if let Some(name) = &self.function
-            && !of.functions().iter().any(|it| it.name == *name)
-        {
-            return Ok(RuleVerdict::Missing(format!(
-                "{}: neither side has a function that is called {name}",
-                self.text
-            )));
+        if let Some(missing) = self.function.as_ref().and_then(|name| of.missing(name)) {
+            return Ok(RuleVerdict::Missing(format!("{}: {missing}", self.text)));
         }
         let is_beyond = |(low, high): (f64, f64)| {
             if self.grows {
@@ -148,11 +153,16 @@ impl Rule {
     }
 }
 
+fn missing_of_both(functions: &[Match], name: &str) -> Option<String> {
+    let is_found = functions.iter().any(|function| function.name == *name);
+    (!is_found).then(|| format!("neither side has a function that is called {name}"))
+}
+
 /// A function that the rule names is tested by itself, at the requested confidence, with its callees if it
 /// has any. With `any`, a function must also have passed the test among all functions.
 impl RuleSubject for Diff {
-    fn functions(&self) -> &[Match] {
-        &self.series.functions
+    fn missing(&self, name: &str) -> Option<String> {
+        missing_of_both(&self.series.functions, name)
     }
 
     fn figures(&self, rule: &Rule) -> Result<Vec<Figure>, RuleError> {
@@ -214,8 +224,8 @@ fn relative(change: &Change, points: (f64, f64), confidence: f64) -> (f64, f64) 
 /// A rule applies to a function's self and total time per call, and to the frequency of its calls. To break
 /// it, both the whole change and the change without the common one must be large enough.
 impl RuleSubject for CallDiff {
-    fn functions(&self) -> &[Match] {
-        &self.series.functions
+    fn missing(&self, name: &str) -> Option<String> {
+        missing_of_both(&self.series.functions, name)
     }
 
     fn figures(&self, rule: &Rule) -> Result<Vec<Figure>, RuleError> {

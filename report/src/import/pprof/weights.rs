@@ -5,7 +5,7 @@ use super::PprofError;
 use super::sample::InputSample;
 use super::tables::Tables;
 use super::wire::Stream;
-use crate::import::SAMPLES_MAX;
+use crate::import::importer::SAMPLES_MAX;
 use std::io::BufRead;
 
 /// Types of values that are time in which a thread did not run.

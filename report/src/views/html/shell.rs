@@ -55,6 +55,14 @@ pub(crate) fn write_start(
     )
 }
 
+/// Ends the folded details and the header, of a page without a search field.
+///
+/// # Errors
+/// The errors of `out`.
+pub(crate) fn write_header_end(out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "</div></details>\n</header>")
+}
+
 /// Ends the folded details, and then the header with the page's search field.
 ///
 /// # Errors

@@ -1,0 +1,134 @@
+//! The order of recordings. Input: their times and labels. Output: their order, and where a level may begin.
+
+use super::Point;
+use std::cmp::Ordering;
+use std::collections::HashMap;
+
+/// What recordings are in order of.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Order {
+    /// Their start.
+    #[default]
+    Time,
+    /// The value of this label. Values that are versions are in their order; others in the order in which they first
+    /// appear. A level begins with a value.
+    Label(String),
+    /// The order in which they are added.
+    Given,
+}
+
+impl Order {
+    /// The numbers of `points` in their order.
+    pub(crate) fn of(&self, points: &[Point]) -> Vec<usize> {
+        let mut numbers: Vec<usize> = (0..points.len()).collect();
+        let start = |number: &usize| points[*number].start_realtime_ns;
+        match self {
+            Order::Given => {}
+            Order::Time => numbers.sort_by_key(start),
+            Order::Label(_) => {
+                numbers.sort_by_key(start);
+                let value = |number: &usize| points[*number].label.as_deref().unwrap_or_default();
+                let mut firsts: HashMap<&str, usize> = HashMap::new();
+                for (at, number) in numbers.iter().enumerate() {
+                    firsts.entry(value(number)).or_insert(at);
+                }
+                if numbers.iter().all(|number| is_version(value(number))) {
+                    numbers.sort_by(|a, b| by_version(value(a), value(b)));
+                } else {
+                    numbers.sort_by_key(|number| firsts[value(number)]);
+                }
+            }
+        }
+        numbers
+    }
+
+    /// For each of `points`, which are in order, whether a level may begin with it.
+    pub(crate) fn may_begin(&self, points: &[Point]) -> Vec<bool> {
+        let is_new = |at: usize| at == 0 || points[at].label != points[at - 1].label;
+        let any = !matches!(self, Order::Label(_));
+        (0..points.len()).map(|at| any || is_new(at)).collect()
+    }
+}
+
+/// Whether a text is a version: `12`, `v1.4`, `1.4.2-rc1`; not the hash of a commit.
+fn is_version(text: &str) -> bool {
+    let text = text.strip_prefix('v').unwrap_or(text);
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let first = text.split('.').next().unwrap_or_default();
+    let is_dotted = first.len() < text.len();
+    is_number || is_dotted && !first.is_empty() && first.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Compares numbers within texts as numbers. A text goes before one that goes on, but not if it goes on with `-`, which
+/// marks what precedes a version: `1.4-rc1` before `1.4`.
+fn by_version(a: &str, b: &str) -> Ordering {
+    let (mut a, mut b) = (a, b);
+    loop {
+        match (a.bytes().next(), b.bytes().next()) {
+            (None, None) => return Ordering::Equal,
+            (None, Some(b'-')) => return Ordering::Greater,
+            (Some(b'-'), None) => return Ordering::Less,
+            (None, Some(_)) => return Ordering::Less,
+            (Some(_), None) => return Ordering::Greater,
+            (Some(_), Some(_)) => {}
+        }
+        let (of_a, of_b) = (part(a), part(b));
+        let order = match (number(of_a), number(of_b)) {
+            (Some(x), Some(y)) => x.len().cmp(&y.len()).then(x.cmp(y)),
+            _ => of_a.cmp(of_b),
+        };
+        if order != Ordering::Equal {
+            return order;
+        }
+        (a, b) = (&a[of_a.len()..], &b[of_b.len()..]);
+    }
+}
+
+/// The digits at the start of a text, or all before the next digit.
+fn part(text: &str) -> &str {
+    let is_digit = |letter: char| letter.is_ascii_digit();
+    let starts_with_digit = text.starts_with(is_digit);
+    let end = text.find(|letter| is_digit(letter) != starts_with_digit);
+    &text[..end.unwrap_or(text.len())]
+}
+
+/// Digits without leading zeros.
+fn number(part: &str) -> Option<&str> {
+    part.starts_with(|letter: char| letter.is_ascii_digit())
+        .then(|| part.trim_start_matches('0'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ordered(order: &Order, values: &[&str]) -> Vec<String> {
+        let point = |(at, value): (usize, &&str)| Point {
+            start_realtime_ns: Some(at as i64),
+            label: Some((*value).to_owned()),
+            ..Point::default()
+        };
+        let points: Vec<Point> = values.iter().enumerate().map(point).collect();
+        let numbers = order.of(&points).into_iter();
+        numbers.map(|number| values[number].to_owned()).collect()
+    }
+
+    #[test]
+    fn versions_are_in_their_order_and_hashes_in_that_of_time() {
+        let by = Order::Label("version".to_owned());
+        let versions = ["1.10", "1.9", "1.9.1", "1.10-rc2", "1.9", "v2.0"];
+        let expected = ["1.9", "1.9", "1.9.1", "1.10-rc2", "1.10", "v2.0"];
+        assert_eq!(ordered(&by, &versions), expected);
+        let hashes = ["9f31", "1a2b", "9f31", "77aa"];
+        assert_eq!(ordered(&by, &hashes), ["9f31", "9f31", "1a2b", "77aa"]);
+        assert_eq!(ordered(&Order::Time, &hashes), hashes);
+        let points: Vec<Point> = ["a", "a", "b"]
+            .map(|value| Point {
+                label: Some(value.to_owned()),
+                ..Point::default()
+            })
+            .to_vec();
+        assert_eq!(by.may_begin(&points), [true, false, true]);
+        assert_eq!(Order::Time.may_begin(&points), [true; 3]);
+    }
+}
