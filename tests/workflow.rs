@@ -131,6 +131,80 @@ fn a_pull_request_that_makes_a_function_slower_is_told_so() {
     );
 }
 
+/// What `gh` of the tests does: it lists one earlier comment if `$EARLIER` is set, and keeps what it is called with.
+const GH: &str = r#"#!/bin/sh
+case "$*" in
+*--jq*) test -z "$EARLIER" || echo 77 ;;
+*) echo "$*" >>"$CALLS" ;;
+esac
+"#;
+
+#[test]
+fn the_action_compares_comments_and_gates() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for name in ["repository", "temp", "bin"] {
+        std::fs::create_dir(folder.join(name)).unwrap();
+    }
+    let gh = folder.join("bin/gh");
+    std::fs::write(&gh, GH).unwrap();
+    std::fs::set_permissions(&gh, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let action = kit::root().join("packaging/action");
+    let counting = |rounds: u32| format!("i=0; while [ $i -lt {rounds} ]; do i=$((i+1)); done");
+    let (before, after) = (counting(100_000), counting(400_000));
+    // As the action's steps set them; what stands here is what action.yml names.
+    let names = [
+        "BEFORE", "AFTER", "FAIL_IF", "DETECT", "MOST", "BODY", "NUMBER", "STATUS",
+    ];
+    let described = std::fs::read_to_string(action.join("action.yml")).unwrap();
+    for name in names {
+        assert!(described.contains(&format!("{name}: ${{{{ ")), "{name}");
+    }
+    let outputs = folder.join("outputs");
+    let compared = run(
+        folder,
+        &format!(
+            "export BEFORE='{before}' AFTER='{after}' FAIL_IF='any>+5%' DETECT=50% MOST=2 GITHUB_OUTPUT='{}'\n'{}'",
+            outputs.display(),
+            action.join("compare").display()
+        ),
+    );
+    assert!(compared.status.success(), "{compared:?}");
+    let outputs = std::fs::read_to_string(outputs).unwrap();
+    let output = |name: &str| {
+        let mut lines = outputs.lines();
+        let found = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+        found.unwrap_or_else(|| panic!("no {name} in {outputs}"))
+    };
+    assert!(matches!(output("status"), "0" | "1"), "{outputs}");
+    assert!(output("verdict").starts_with("**"), "{outputs}");
+    assert!(std::fs::metadata(output("page")).unwrap().len() > 10_000);
+    let summary = std::fs::read_to_string(folder.join("summary.md")).unwrap();
+    let body = std::fs::read_to_string(output("body")).unwrap();
+    assert_eq!(body, format!("<!-- uniprof -->\n{summary}"));
+    let calls = folder.join("calls");
+    for (earlier, request) in [
+        ("", "POST repos/o/r/issues/5/comments"),
+        ("x", "PATCH repos/o/r/issues/comments/77"),
+    ] {
+        let commented = run(
+            folder,
+            &format!(
+                "export EARLIER='{earlier}' CALLS='{}' GITHUB_REPOSITORY=o/r NUMBER=5 BODY='{}'\n'{}'",
+                calls.display(),
+                output("body"),
+                action.join("comment").display()
+            ),
+        );
+        assert!(commented.status.success(), "{commented:?}");
+        let called = std::fs::read_to_string(&calls).unwrap();
+        let last = called.lines().last().unwrap();
+        let expected = format!("api --method {request} --field body=@{}", output("body"));
+        assert_eq!(last, expected);
+    }
+}
+
 #[test]
 fn the_release_workflow_fits_the_repository() {
     let steps = steps(RELEASE);
