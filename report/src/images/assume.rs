@@ -77,7 +77,12 @@ impl Recording {
                 said.extend(how);
                 Ok(())
             });
-            refusals.extend(placed.err().map(|why| (life, why)));
+            refusals.extend(
+                placed
+                    .err()
+                    .filter(|_| !given.is_early)
+                    .map(|why| (life, why)),
+            );
         }
         // Lives are usually alike.
         said.extend(refusals.iter().map(|(life, why)| {
@@ -151,7 +156,10 @@ impl Recording {
                 said.insert(refused(image, why));
             }
         }
-        if !is_there && !spaces.iter().any(|space| self.has_place_of(image, *space)) {
+        if !is_there
+            && !given.is_early
+            && !spaces.iter().any(|space| self.has_place_of(image, *space))
+        {
             let why = "no address space of the guest has code of it among what was recorded";
             said.insert(refused(image, why));
         }

@@ -42,6 +42,8 @@ pub(crate) struct Given {
     pub image: Arc<Image>,
     /// Where its lowest page was loaded, if the user gave it.
     pub address: Option<u64>,
+    /// Whether it comes with another image, and is gone from the guest early: none of its code may have been recorded.
+    pub is_early: bool,
 }
 
 /// What a library has for a module.
@@ -86,7 +88,17 @@ impl Library {
     /// [`ImageError`] if it isn't one.
     pub fn add_image_at(&mut self, path: &Path, address: Option<u64>) -> Result<(), ImageError> {
         let image = Arc::new(Image::open(path)?);
-        self.given.push(Given { image, address });
+        self.given.push(Given {
+            image,
+            address,
+            is_early: false,
+        });
+        self.given
+            .extend(Image::decompressor(path).map(|image| Given {
+                image: Arc::new(image),
+                address: None,
+                is_early: true,
+            }));
         Ok(())
     }
 
