@@ -204,6 +204,11 @@ impl Recording {
                 guest: arch.name(),
             });
         }
+        if given.is_early {
+            // Nothing else says where it was.
+            let found = placement::locate(image, code).ok();
+            return Ok(found.map(|found| (found.bias, None)));
+        }
         if let Some(address) = given.address {
             let bias = image.segments().bias_of_load_address(address).unwrap_or(0);
             check_code(image, bias, code)?;

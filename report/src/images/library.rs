@@ -170,11 +170,14 @@ impl Library {
         foreign: &dyn Fn(&Image) -> Option<String>,
     ) -> ImageFound {
         let mut found = ImageFound::default();
-        for Given { image, .. } in &self.given {
+        for Given {
+            image, is_early, ..
+        } in &self.given
+        {
             let same_id = image.build_id().is_some_and(|id| id.0 == module.build_id);
             let same_name = image.path().and_then(Path::file_name)
                 == Some(std::ffi::OsStr::new(module.short_name()));
-            let meant = || same_name || alone;
+            let meant = || same_name || alone && !is_early;
             if same_id || (meant() && self.accept(image, module, By::Hand, foreign, &mut found)) {
                 found.image = Some(image.clone());
                 return found;
