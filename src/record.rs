@@ -255,8 +255,7 @@ impl Args {
         let creates = self.boot.boot && self.targets.iter().all(|target| target::is_domain(target));
         if has_command && !self.targets.is_empty() && !creates {
             return Some(format!(
-                "`{}` cannot be used with a command: record one of them (with --boot, the name of a Xen domain and the \
-                 command that creates it)",
+                "`{}` cannot be used with a command: record one of them",
                 self.targets.join(" ")
             ));
         }

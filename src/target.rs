@@ -458,8 +458,7 @@ fn open_boot(
             bail!("--boot needs the domain's name: record --boot NAME -- xl create …")
         }
         _ if wanted.command.is_empty() => bail!(
-            "--boot is for a monitor's command, after --, and for a Xen domain that was created paused, by its name; \
-             `{}` runs already",
+            "--boot needs a monitor's command after --: `{}` runs already",
             wanted.target
         ),
         Some((backend, _)) if backend.prefix == "qemu:" => qemu::boot::open(&command, images, plan),

@@ -31,9 +31,7 @@ pub fn open(
 ) -> Result<Source, SourceError> {
     if plan.follow {
         return Err(SourceError(
-            "--boot records one boot of a Xen domain, as a later one begins before it is found: leave out --follow, \
-             or --boot"
-                .into(),
+            "--boot records one boot of a Xen domain: leave out --follow".into(),
         ));
     }
     let is_created = command.is_some();
@@ -78,8 +76,7 @@ fn await_end(child: &mut Child) -> Result<(), SourceError> {
             }
             Life::Alive if begun.elapsed() > PATIENCE => {
                 return Err(SourceError(format!(
-                    "`{}` still runs after {} s, and was ended: --boot needs a command that ends when the domain is \
-                     there, such as `xl create` without -c and -F",
+                    "`{}` still runs after {} s, and was ended: leave out -c and -F of `xl create`",
                     child.name(),
                     PATIENCE.as_secs()
                 )));

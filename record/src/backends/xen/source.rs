@@ -544,7 +544,7 @@ impl StopWorld for XenSource {
         self.resume_domain()?;
         if std::mem::take(&mut self.was_rescued) {
             return Err(SourceError(format!(
-                "domain {} began before the recorder was ready, as this machine is very busy: try again",
+                "domain {} began before the recorder was ready: try again",
                 self.current.domain.id
             )));
         }
