@@ -63,8 +63,8 @@ pub struct Args {
         help_heading = "Form"
     )]
     format: FormFlag,
-    /// A function whose first entry --phases shows, and a name for the phase that it begins, which is a band of --chart;
-    /// may be repeated
+    /// A function whose first entry --phases shows, and a name for the phase that it begins, which is a band of
+    /// --chart; may be repeated
     #[arg(long, value_name = "NAME=FUNCTION", value_parser = parse_phase, help_heading = "Form")]
     phase: Vec<Phase>,
     /// Levels of --tree; 0 for all

@@ -1,5 +1,5 @@
-"""Boots of the test unikernel under `record --boot`, by QEMU, with and without KVM, and by Xen: what is started, and what is asked
-of the recording. The guest spends a time in `planted` that it measures itself, and prints."""
+"""Boots of the test unikernel under `record --boot`, by QEMU, with and without KVM, and by Xen: what is started, and
+what is asked of the recording. The guest spends a time in `planted` that it measures itself, and prints."""
 
 import pathlib
 import re

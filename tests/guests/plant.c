@@ -1,6 +1,6 @@
-/* plant=N: before its work the guest spends N milliseconds in a phase of its own, by the ACPI timer of QEMU's q35, which
- * counts the guest's time: it stands still while QEMU holds the guest. Under Xen, by the processor's time stamps, which
- * don't. What was counted is printed. */
+/* plant=N: before its work the guest spends N milliseconds in a phase of its own, by the ACPI timer of QEMU's q35,
+ * which counts the guest's time: it stops while QEMU holds the guest. Under Xen, by the processor's time stamps, which
+ * go on. What was counted is printed. */
 #include "guest.h"
 
 #define TIMER_PORT 0x608        /* where the firmware puts it */

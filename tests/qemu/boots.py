@@ -200,5 +200,5 @@ def boots_that_are_followed(uniprof):
     return f"2 boots, planted for {booted.PLANTED_MS} ms in each: {', '.join(told)} by their samples"
 
 
-SCENARIOS = [boot_from_the_first_instruction, boots_that_are_followed, image_reset_while_recorded, linux_reset_while_recorded,
-             mode_of_32_bit_code]
+SCENARIOS = [boot_from_the_first_instruction, boots_that_are_followed, image_reset_while_recorded,
+             linux_reset_while_recorded, mode_of_32_bit_code]

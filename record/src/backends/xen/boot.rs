@@ -1,7 +1,7 @@
 //! Holds a domain before its first instruction.
 //!
-//! Input: a name, and the command that creates the domain, unless it is there already. Output: a source whose domain has
-//! never run. `xl create` gets `-p`, with which it leaves the domain paused. What the command created is never left
+//! Input: a name, and the command that creates the domain, unless it is there already. Output: a source whose domain
+//! has never run. `xl create` gets `-p`, with which it leaves the domain paused. What the command created is never left
 //! paused; a domain that was there stays paused if nothing is recorded, so that one can try again.
 
 use super::rescue::DomainRescuer;
