@@ -59,6 +59,10 @@ pub struct Args {
     /// Calls of traces, where the recordings hold samples as well
     #[arg(long, conflicts_with_all = ["paths", "off_cpu"])]
     calls: bool,
+    /// The whole wall time of vCPUs instead of samples: guest code, exits by function and reason, who handled them,
+    /// waits. Of recordings made with --host
+    #[arg(long, conflicts_with_all = ["calls", "off_cpu", "on_cpu", "idle", "state"])]
+    time: bool,
     #[command(flatten)]
     verdicts: Verdicts,
 }
@@ -96,6 +100,10 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         ..args.verdicts.options()
     };
     options.gather.survey = args.html.is_some();
+    if args.time {
+        refuse_without_times(a.iter().chain(&b))?;
+        options.gather.filter.unit = Some(Unit::VcpuTime);
+    }
     if of_calls {
         options.least_change = args.verdicts.min_change.unwrap_or(LEAST_OF_CALLS);
     }
@@ -110,6 +118,18 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     } else {
         compared.samples(&args)
     }
+}
+
+fn refuse_without_times<'r>(
+    mut all: impl Iterator<Item = &'r &'r Recording>,
+) -> anyhow::Result<()> {
+    let Some(without) = all.find(|one| !one.has_vcpu_times()) else {
+        return Ok(());
+    };
+    bail!(
+        "{} doesn't say where the time of vCPUs went: record both sides with --host",
+        without.name()
+    );
 }
 
 /// Smallest change of the time per call, or of calls a second, that is worth reporting.

@@ -31,7 +31,7 @@ use std::sync::Arc;
 #[cfg(feature = "report")]
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use uniprof_record::plan::{LEAF_STACK_BYTES, USUAL_STOPS_HZ};
+use uniprof_record::plan::{LEAF_STACK_BYTES, MOST_EXITS_HZ, USUAL_STOPS_HZ};
 use uniprof_record::signal;
 use uniprof_record::trigger::Trigger;
 use uniprof_record::{Counters, Plan, Summary};
@@ -147,6 +147,12 @@ pub struct Args {
     /// waits for a processor. Guests under KVM, as root, and Xen domains (report --time, --exits)
     #[arg(long)]
     pub host: bool,
+
+    /// Most exits a second of a vCPU that --host records one by one: above it, those of a part of the time stand for
+    /// all
+    #[arg(long, value_name = "N", default_value_t = MOST_EXITS_HZ, requires = "host",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub most_exits: u64,
 
     #[command(flatten)]
     pub boot: BootFlags,
@@ -339,6 +345,7 @@ impl Args {
             per_thread: self.per_thread,
             off_cpu: self.off_cpu,
             host: self.host,
+            most_exits_hz: self.most_exits,
             calls: self.calls.clone(),
             most_stops_hz: self.most_stops,
             command_line: std::env::args().collect(),

@@ -128,7 +128,9 @@ impl<S, V> Comparison<S, V> {
     ) -> Self {
         let of_sides = notes::warnings(sides, &accounts, options.identify);
         warnings.extend(of_sides.iter().map(ToString::to_string));
-        warnings.extend(notes::wall_times(sides, &options.gather.filter));
+        if options.gather.filter.unit != Some(crate::recording::unit::Unit::VcpuTime) {
+            warnings.extend(notes::wall_times(sides, &options.gather.filter));
+        }
         // Each recording has its own warnings; equal ones are listed once.
         let mut seen = HashSet::new();
         warnings.retain(|warning| seen.insert(warning.clone()));

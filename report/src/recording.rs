@@ -499,6 +499,11 @@ impl Recording {
         &self.losses
     }
 
+    /// Whether it says where the wall time of vCPUs went.
+    pub fn has_vcpu_times(&self) -> bool {
+        !self.vcpu_times().is_empty()
+    }
+
     /// Wall time of vCPUs, by interval and place.
     pub(crate) fn vcpu_times(&self) -> &[VcpuTime] {
         &self.vcpu_times

@@ -789,6 +789,104 @@ fn a_diff_has_a_sentence_for_each_place_that_differs() {
     assert!(!warnings(&both[0], &plain).contains("vCPUs spent"));
 }
 
+/// A run of a second of a guest: its code, 100 ms halted, and exits, most of all those to the port of `virtio_notify`,
+/// which take `notify_ms`. Each time varies by a few per cent.
+fn run(seed: u64, notify_ms: u64) -> Recording {
+    let mut state = seed;
+    let mut random = |below: u64| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (state >> 33) % below
+    };
+    let [notify, putc] = [address(2, 0x20), address(1, 0x20)];
+    let stacks: Vec<Vec<u64>> = (0..1000)
+        .map(|_| match random(10) {
+            0..2 => vec![notify, address(0, 0x40)],
+            2 => vec![putc, address(0, 0x40)],
+            _ => vec![address(0, 0x10)],
+        })
+        .collect();
+    let samples: Vec<(u32, &[u64])> = stacks.iter().map(|stack| (0, &stack[..])).collect();
+    let (mut times, mut all) = (Vec::new(), Vec::new());
+    for half in 0..2 {
+        let [notify_ms, putc_ms] = [notify_ms, 60].map(|ms| ms / 2 - 5 + random(10));
+        let (first_ns, last_ns) = (START + half * 500 * MS, START + (half + 1) * 500 * MS);
+        let causes = [(notify, 0x510, notify_ms), (putc, 0x3f8, putc_ms)];
+        all.extend(causes.map(|(at, port, ms)| Exits {
+            first_ns,
+            last_ns,
+            ..exits(30, Some(at), Some(port), 400, ms)
+        }));
+        let handled_ms = notify_ms + putc_ms;
+        let kvm_ms = notify_ms / 10 + putc_ms / 10;
+        let spent = [
+            (Place::Hypervisor, kvm_ms),
+            (Place::Monitor, handled_ms - kvm_ms),
+            (Place::Halted, 50),
+            (Place::Guest, 450 - handled_ms),
+        ];
+        times.push(time(0, half * 500, (half + 1) * 500, &spent));
+    }
+    recorded(&Guest {
+        samples: &samples,
+        times,
+        exits: all,
+        ..Guest::default()
+    })
+}
+
+#[test]
+fn a_diff_of_the_whole_time_names_the_exits_that_take_longer() {
+    let side = |first: u64, notify_ms: u64| -> Vec<Recording> {
+        let seeds = first..first + 5;
+        seeds.map(|seed| run(1000 * seed, notify_ms)).collect()
+    };
+    let options = DiffOptions {
+        gather: Options {
+            filter: Filter {
+                unit: Some(Unit::VcpuTime),
+                ..Filter::default()
+            },
+            ..Options::default()
+        },
+        ..DiffOptions::default()
+    };
+    let compared = |a: &[Recording], b: &[Recording]| {
+        let (a, b): (Vec<_>, Vec<_>) = (a.iter().collect(), b.iter().collect());
+        let found = diff(&a, &b, &library(), &options, &|_, _| {}, None);
+        let whole: Vec<f64> = found.series.sides.iter().map(|side| side.total()).collect();
+        // A unit is the time that a sample stands for.
+        assert!(
+            whole.iter().all(|total| (total - 5000.0).abs() < 50.0),
+            "{whole:?}"
+        );
+        let changes = found
+            .verdicts
+            .changes
+            .iter()
+            .filter(|change| change.certain);
+        let names = changes.map(|one| found.series.item_name(&found.series.items[one.item]));
+        names.collect::<Vec<String>>()
+    };
+    let (a, b) = (side(1, 200), side(11, 280));
+    let names = compared(&a, &b);
+    assert!(
+        names.contains(&"[exit: port 0x510]".to_owned()),
+        "{names:?}"
+    );
+    assert!(
+        names.contains(&"[handled in the monitor]".to_owned()),
+        "{names:?}"
+    );
+    assert!(names.contains(&"virtio_notify".to_owned()), "{names:?}");
+    assert!(
+        !names.iter().any(|name| name.contains("0x3f8")),
+        "{names:?}"
+    );
+    assert_eq!(compared(&a, &side(21, 200)), Vec::<String>::new());
+}
+
 #[test]
 fn vcpus_and_recordings_can_be_shown_apart() {
     let port = exits(30, Some(address(1, 0x20)), Some(0x3f8), 800, 60);

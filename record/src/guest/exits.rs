@@ -49,6 +49,19 @@ impl ExitTable {
         *sum.lengths.entry(Exits::rounded(length_ns)).or_default() += 1;
     }
 
+    /// Says that exits of `task` were added from `watched_ns` of `all_ns` only: they stand for the others, too.
+    pub fn scale(&mut self, task: Task, all_ns: u64, watched_ns: u64) {
+        let scaled = |n: u64| {
+            let scaled = u128::from(n) * u128::from(all_ns) / u128::from(watched_ns.max(1));
+            u64::try_from(scaled).unwrap_or(u64::MAX)
+        };
+        let of_task = self.sums.iter_mut().filter(|((one, _), _)| *one == task);
+        for (_, sum) in of_task {
+            sum.count = scaled(sum.count);
+            sum.spent = sum.spent.map(scaled);
+        }
+    }
+
     fn sum_of(&mut self, task: Task, cause: ExitCause) -> &mut Sum {
         let is_full = self.sums.len() >= CAUSES_MAX && !self.sums.contains_key(&(task, cause));
         let cause = if is_full {
@@ -128,6 +141,28 @@ mod tests {
         let pauses = (Place::Paused, 2_000_000);
         assert_eq!(seven.spent, [(Place::Hypervisor, 117), pauses]);
         assert!(table.take(20, 30).is_empty());
+    }
+
+    #[test]
+    fn exits_of_a_part_of_the_time_stand_for_all() {
+        let (mut table, other) = (ExitTable::default(), Task { space: 0, vcpu: 4 });
+        table.add(TASK, cause(7), &spent(100));
+        table.add(TASK, cause(7), &spent(100));
+        table.add(other, cause(7), &spent(100));
+        table.scale(TASK, 900, 300);
+        let all = table.take(10, 20);
+        let found = all
+            .iter()
+            .map(|one| (one.task, one.count, one.seen, one.spent[0].1));
+        assert_eq!(
+            found.collect::<Vec<_>>(),
+            [(TASK, 6, 2, 600), (other, 1, 1, 100)]
+        );
+        assert_eq!(
+            all[0].lengths,
+            [(104, 2)],
+            "lengths are of those that were seen"
+        );
     }
 
     #[test]

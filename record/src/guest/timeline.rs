@@ -29,6 +29,13 @@ pub enum VcpuEvent {
     SwitchedIn,
     /// Events were lost before this one.
     Lost,
+    /// From now on exits are not recorded, but switches, and the next event if it shows what the vCPU does now.
+    Unwatched,
+    /// Exits are recorded again.
+    Watched {
+        /// Whether they might have been all the time: there was none.
+        known: bool,
+    },
 }
 
 /// An exit.
@@ -59,6 +66,28 @@ enum Cpu {
     Asleep,
 }
 
+/// Nanoseconds whose place is not known because exits were not recorded on purpose, with a processor and asleep.
+#[derive(Debug, Clone, Copy, Default)]
+struct Unwatched {
+    awake_ns: u64,
+    asleep_ns: u64,
+}
+
+impl Unwatched {
+    fn add(&mut self, cpu: Cpu, ns: u64) {
+        match cpu {
+            Cpu::On => self.awake_ns += ns,
+            Cpu::Asleep => self.asleep_ns += ns,
+            Cpu::Preempted => {}
+        }
+    }
+
+    fn merge(&mut self, other: Unwatched) {
+        self.awake_ns += other.awake_ns;
+        self.asleep_ns += other.asleep_ns;
+    }
+}
+
 /// The time of one vCPU.
 #[derive(Debug)]
 pub struct Timeline {
@@ -79,6 +108,14 @@ pub struct Timeline {
     /// Since the last [`Timeline::take`], and how much of it the thread was asleep.
     spent: Spent,
     asleep: Spent,
+    /// Whether exits are recorded.
+    is_watched: bool,
+    /// How much of [`Place::Unknown`] it was not watched.
+    unwatched: Unwatched,
+    /// How much of it has been watched since then without an event; and how much of it an exit's end has shown to be in
+    /// the hypervisor or the monitor.
+    unclear: Option<Unwatched>,
+    in_exits: Unwatched,
     preempted_ns: u64,
     /// Time that the thread waited for a processor, by the kernel's count, and has not been moved to
     /// [`Place::Ready`] yet.
@@ -104,6 +141,10 @@ impl Timeline {
             of_exit: Spent::default(),
             spent: Spent::default(),
             asleep: Spent::default(),
+            is_watched: true,
+            unwatched: Unwatched::default(),
+            unclear: None,
+            in_exits: Unwatched::default(),
             preempted_ns: 0,
             delay_ns: 0,
         }
@@ -145,14 +186,26 @@ impl Timeline {
             Cpu::On | Cpu::Asleep => pauses.within(self.at_ns, to_ns).min(ns),
         };
         self.at_ns = to_ns;
-        let parts = [(self.place(), ns - paused_ns), (Place::Paused, paused_ns)];
-        for (place, ns) in parts.map(|(place, ns)| (index(place), ns)) {
-            self.spent[place] += ns;
-            self.of_exit[place] += ns;
+        let ran_ns = ns - paused_ns;
+        let place = self.place();
+        let mut counted = place;
+        if !self.is_watched && self.cpu != Cpu::Preempted {
+            counted = Place::Unknown;
+            self.unwatched.add(self.cpu, ran_ns);
+        } else if let (Some(unclear), Place::Unknown) = (&mut self.unclear, place) {
+            unclear.add(self.cpu, ran_ns);
+        }
+        let parts = [
+            (place, counted, ran_ns),
+            (Place::Paused, Place::Paused, paused_ns),
+        ];
+        for (of_exit, place, ns) in parts {
+            self.of_exit[index(of_exit)] += ns;
+            self.spent[index(place)] += ns;
             match self.cpu {
                 Cpu::On => {}
                 Cpu::Preempted => self.preempted_ns += ns,
-                Cpu::Asleep => self.asleep[place] += ns,
+                Cpu::Asleep => self.asleep[index(place)] += ns,
             }
         }
     }
@@ -166,6 +219,13 @@ impl Timeline {
         table: &mut ExitTable,
     ) {
         self.advance(time_ns, pauses);
+        match event {
+            VcpuEvent::Exit(_) => self.clear(Mode::Guest),
+            VcpuEvent::ToMonitor { .. } => self.clear(Mode::Hypervisor),
+            // KVM handled the exit, or the monitor did.
+            VcpuEvent::Entry => self.clear(Mode::Monitor),
+            _ => {}
+        }
         match event {
             VcpuEvent::Exit(exit) => {
                 (self.mode, self.exit) = (Mode::Hypervisor, Some(exit));
@@ -207,7 +267,36 @@ impl Timeline {
                 (self.mode, self.exit) = (Mode::Unknown, None);
                 self.waits_from_start = false;
             }
+            VcpuEvent::Unwatched => self.is_watched = false,
+            VcpuEvent::Watched { known } => {
+                self.is_watched = true;
+                if !known {
+                    self.clear(Mode::Unknown);
+                    (self.mode, self.exit) = (Mode::Unknown, None);
+                    self.waits_from_start = false;
+                    self.unclear = Some(Unwatched::default());
+                }
+            }
         }
+    }
+
+    /// Places the time since the vCPU was watched again, by the first event, which shows what it `was` doing.
+    fn clear(&mut self, was: Mode) {
+        let Some(unclear) = self.unclear.take() else {
+            return;
+        };
+        let place = match was {
+            Mode::Unknown => return self.unwatched.merge(unclear),
+            Mode::Monitor => return self.in_exits.merge(unclear),
+            Mode::Guest => index(Place::Guest),
+            Mode::Hypervisor => index(Place::Hypervisor),
+        };
+        let unknown = index(Place::Unknown);
+        let all_ns = unclear.awake_ns + unclear.asleep_ns;
+        self.spent[unknown] -= all_ns;
+        self.spent[place] += all_ns;
+        self.asleep[unknown] -= unclear.asleep_ns;
+        self.asleep[place] += unclear.asleep_ns;
     }
 
     /// The cause of an exit that ended: the recorder's stop is none of the guest's.
@@ -237,6 +326,55 @@ impl Timeline {
     /// Forgets waits that were before the recording.
     pub fn forget_delay(&mut self) {
         self.delay_ns = 0;
+    }
+
+    /// Whether the next event shows what it does now: it has left the guest, or is watched again without one.
+    pub fn needs_event(&self) -> bool {
+        self.exit.is_some() || self.unclear.is_some()
+    }
+
+    /// Shares out the time in which exits were not recorded as the rest was spent, and returns for how much time with a
+    /// processor the exits since then stand, and in how much of it they were recorded. `None` if that was all of it.
+    pub fn share_out(&mut self) -> Option<(u64, u64)> {
+        let in_exits = std::mem::take(&mut self.in_exits);
+        self.share(
+            in_exits,
+            &[Place::Hypervisor, Place::Monitor, Place::Halted],
+        );
+        let unwatched = std::mem::take(&mut self.unwatched);
+        let places = [
+            Place::Guest,
+            Place::Hypervisor,
+            Place::Monitor,
+            Place::Halted,
+        ];
+        let watched_ns = self.share(unwatched, &places);
+        let unwatched_ns = unwatched.awake_ns;
+        (unwatched_ns > 0 && watched_ns > 0).then(|| (watched_ns + unwatched_ns, watched_ns))
+    }
+
+    /// Shares out unknown time as these places were, and returns for how long it was there with a processor.
+    fn share(&mut self, unknown: Unwatched, places: &[Place]) -> u64 {
+        let places = places.iter().map(|place| index(*place));
+        let asleep = |all: &Self, place: usize| all.asleep[place];
+        let awake = |all: &Self, place: usize| all.spent[place] - all.asleep[place];
+        let sums = [
+            places.clone().map(|place| awake(self, place)).sum::<u64>(),
+            places.clone().map(|place| asleep(self, place)).sum::<u64>(),
+        ];
+        for place in places {
+            let part = |ns: u64, of: u64, sum: u64| {
+                let part = u128::from(ns) * u128::from(of) / u128::from(sum.max(1));
+                u64::try_from(part).unwrap_or(0)
+            };
+            let awake_ns = part(unknown.awake_ns, awake(self, place), sums[0]);
+            let asleep_ns = part(unknown.asleep_ns, asleep(self, place), sums[1]);
+            self.spent[place] += awake_ns + asleep_ns;
+            self.spent[index(Place::Unknown)] -= awake_ns + asleep_ns;
+            self.asleep[place] += asleep_ns;
+            self.asleep[index(Place::Unknown)] -= asleep_ns;
+        }
+        sums[0]
     }
 
     /// The time spent since the last call. `delay_ns` is for how long the thread waited for a processor, by the
@@ -311,6 +449,52 @@ mod tests {
             "every moment has one place"
         );
         (crate::guest::exits::places(&spent), table.take(0, end_ns))
+    }
+
+    /// Of a thread that runs and sleeps on while its exits are not recorded, twice as long as while they are.
+    #[test]
+    fn time_that_is_not_watched_is_shared_out_as_the_rest() {
+        let (mut timeline, mut table) = (Timeline::new(TASK, 0), ExitTable::default());
+        let (_, paused) = both_ends(0);
+        let events = [
+            (0, VcpuEvent::Entry),
+            (60, exit(0x78)),
+            (70, OUT),
+            (100, VcpuEvent::SwitchedIn),
+            (110, VcpuEvent::Entry),
+            (150, exit(0x7b)),
+            (160, ASKS),
+            (200, VcpuEvent::Unwatched),
+            (300, OUT),
+            (360, VcpuEvent::SwitchedIn),
+            (400, PREEMPTED),
+            (450, VcpuEvent::SwitchedIn),
+            (480, VcpuEvent::Watched { known: false }),
+            (500, VcpuEvent::Entry),
+        ];
+        for (time_ns, event) in events {
+            timeline.handle(event, time_ns, &paused, &mut table);
+        }
+        timeline.advance(510, &paused);
+        // 200 of 370 ns awake were watched, the last 20 of an exit, and 30 of 90 asleep.
+        let (all_ns, watched_ns) = timeline.share_out().unwrap();
+        assert!((368..=370).contains(&all_ns) && (198..=200).contains(&watched_ns));
+        assert_eq!(timeline.share_out(), None);
+        let spent = timeline.take(50);
+        assert_eq!(spent.iter().sum::<u64>(), 510);
+        let places = crate::guest::exits::places(&spent);
+        let found = |place| {
+            places
+                .iter()
+                .find(|(one, _)| *one == place)
+                .map(|one| one.1)
+        };
+        // Of 20 ns 1/7 are KVM's, 4/7 the monitor's, and 2/7 halted; then 170 ns as these 200 are.
+        assert_eq!(found(Place::Guest), Some(110 + 94));
+        assert_eq!(found(Place::Halted), Some(25 + 21 + 30 + 60));
+        assert_eq!(found(Place::Monitor), Some(51 + 43));
+        assert_eq!(found(Place::Ready), Some(50));
+        assert!(found(Place::Unknown).unwrap_or(0) <= 6, "{places:?}");
     }
 
     const OUT: VcpuEvent = VcpuEvent::SwitchedOut { preempted: false };

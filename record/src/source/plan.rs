@@ -3,6 +3,10 @@
 use std::time::Duration;
 use uprof::layout::MAX_STACK_BYTES;
 
+/// Most exits a second of a vCPU that are recorded one by one, unless requested otherwise: at four records of some
+/// sixty bytes each, a ring buffer of 2 MiB then holds those of 58 ms.
+pub const MOST_EXITS_HZ: u64 = 150_000;
+
 /// A request to record: rate, duration, stacks and limits.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -37,6 +41,9 @@ pub struct Plan {
     /// Whether to record also where the wall time of a guest's vCPUs goes: exits, waits for a processor, and what the
     /// monitor does. Of a process that is a monitor, samples of its guest are left out.
     pub host: bool,
+    /// Most exits a second of a vCPU that are recorded one by one with `host`. Above it, those of a part of the time
+    /// stand for all.
+    pub most_exits_hz: u64,
     /// Functions whose calls are followed by breakpoints, instead of samples; none for samples.
     pub calls: Vec<String>,
     /// Most stops a second that breakpoints may cause.
@@ -98,6 +105,7 @@ impl Default for Plan {
             per_thread: false,
             off_cpu: false,
             host: false,
+            most_exits_hz: MOST_EXITS_HZ,
             calls: Vec::new(),
             most_stops_hz: USUAL_STOPS_HZ,
             command_line: Vec::new(),

@@ -154,21 +154,34 @@ impl Event {
     }
 
     /// Opens the tracepoint with this number on thread `tid`: a record with its raw fields each time that the thread
-    /// passes it. With `switches`, also records of the thread's switches.
+    /// passes it.
     ///
     /// # Errors
     /// The error of `perf_event_open`.
-    pub fn open_tracepoint(id: u64, tid: i32, switches: bool) -> Result<Self, Errno> {
+    pub fn open_tracepoint(id: u64, tid: i32) -> Result<Self, Errno> {
+        Self::open_records(abi::PERF_TYPE_TRACEPOINT, id, tid)
+    }
+
+    /// Opens the switches of thread `tid`: a record each time that it loses the processor or has one again.
+    ///
+    /// # Errors
+    /// The error of `perf_event_open`.
+    pub fn open_switches(tid: i32) -> Result<Self, Errno> {
+        let dummy = abi::PERF_COUNT_SW_DUMMY as u64;
+        Self::open_records(abi::PERF_TYPE_SOFTWARE, dummy, tid)
+    }
+
+    fn open_records(kind: u32, config: u64, tid: i32) -> Result<Self, Errno> {
         let mut attributes = abi::perf_event_attr {
-            type_: abi::PERF_TYPE_TRACEPOINT,
+            type_: kind,
             size: size_of::<abi::perf_event_attr>() as u32,
-            config: id,
+            config,
             sample_type: TRACEPOINT_TYPE,
             clockid: libc::CLOCK_MONOTONIC,
             ..Default::default()
         };
         attributes.__bindgen_anon_1.sample_period = 1;
-        attributes.set_context_switch(u64::from(switches));
+        attributes.set_context_switch(u64::from(kind == abi::PERF_TYPE_SOFTWARE));
         attributes.set_sample_id_all(1);
         attributes.set_use_clockid(1);
         attributes.set_watermark(1);
@@ -176,6 +189,22 @@ impl Event {
         let fd = open(&mut attributes, tid, -1, flags)?;
         // SAFETY: the kernel has just returned this descriptor, so nobody else owns it.
         Ok(Event(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Stops recording, or begins again.
+    ///
+    /// # Errors
+    /// The error of the ioctl.
+    pub fn enable(&self, enabled: bool) -> Result<(), Errno> {
+        let fd = self.0.as_raw_fd();
+        let ask = if enabled {
+            ioctls::ENABLE
+        } else {
+            ioctls::DISABLE
+        };
+        // SAFETY: both take a flag, and the descriptor is open.
+        let result = unsafe { ask(fd, 0) };
+        Errno::result(result).map(drop)
     }
 
     /// Redirects this event's records to the ring buffer of `other`, on the same processor.

@@ -196,7 +196,7 @@ pub(super) fn wall_times(sides: [&[&Recording]; 2], filter: &Filter) -> Vec<Stri
         };
         (points.abs() >= LEAST_POINTS).then(|| {
             format!(
-                "vCPUs spent {} / {} of their wall time {}: {points:+.1} points, not tested",
+                "vCPUs spent {} / {} of their wall time {}: {points:+.1} points, not tested (--time does)",
                 share(*in_a, a.0),
                 share(in_b, b.0),
                 what.replace("the hypervisor", by)

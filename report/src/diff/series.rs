@@ -15,7 +15,7 @@ use std::ops::Range;
 use uprof::{State, WordMap};
 
 /// Number of blocks of time that a recording is divided into. Blocks may be joined later.
-pub const BLOCKS: usize = 120;
+pub const BLOCKS: usize = gather::SLICES;
 /// Most call paths that are tested.
 const PATHS_MAX: usize = 400;
 

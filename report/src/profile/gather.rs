@@ -130,6 +130,8 @@ pub type OnProgress<'a> = dyn Fn(u64, u64) + 'a;
 /// The cost of a sample that is handled by itself, of a run's budget of steps: a few kilobytes may have tens of
 /// millions.
 const STEPS_PER_SAMPLE: u64 = 32;
+/// Number of slices of a recording that a comparison tells apart.
+pub const SLICES: usize = 120;
 /// Blocks in memory at a time.
 const BATCH: usize = 16;
 
@@ -151,7 +153,7 @@ pub fn gather(
             None => None,
         };
         if unit == Unit::VcpuTime {
-            return vcpu_time::gather(recordings, library, &options, progress);
+            return vcpu_time::gather(recordings, library, &options, progress, each);
         }
         gather_unit(
             recordings,

@@ -134,6 +134,15 @@ fn notes(recordings: &[Recording], content: &Content<'_>) -> Vec<String> {
             why_unknown(recordings, times.unrecorded_ns, unknown_ns)
         ));
     }
+    let exits = content.profile.exits.total();
+    if 0 < exits.seen && exits.seen < exits.count {
+        lines.push(format!(
+            "guest code and exits are estimates: of {} exits, the times of {} were taken ({})",
+            exits.count,
+            exits.seen,
+            share(exits.seen, exits.count)
+        ));
+    }
     if times.contradictory > 0 {
         lines.push(format!(
             "{} of the recording can't be true, as they overlap, run backwards or are longer than their interval; \

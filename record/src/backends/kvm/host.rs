@@ -4,6 +4,7 @@
 //! milliseconds, keeps the time line of each vCPU, and takes sums. Nothing of this stops the guest.
 
 mod events;
+mod slices;
 
 use crate::guest::exits::{ExitTable, places};
 use crate::guest::pauses::{PauseWriter, Pauses, pauses};
@@ -16,6 +17,7 @@ use crate::sys::ring_buffer::RingBuffer;
 use crate::sys::thread_times::ThreadTimes;
 use events::{Decoder, Tracepoints};
 use nix::errno::Errno;
+use slices::Slices;
 use uprof::Task;
 use uprof::cold::{Loss, LossReason, ProcessTime, VcpuTime};
 
@@ -44,8 +46,11 @@ struct Watched {
     ring: RingBuffer,
     times: Option<ThreadTimes>,
     delay_ns: u64,
-    /// Kept open; the first owns the ring buffer.
-    _events: Vec<Event>,
+    slices: Slices,
+    /// KVM's tracepoints.
+    exits: Vec<Event>,
+    /// Kept open: it owns the ring buffer.
+    _switches: Event,
 }
 
 /// Reads the events of all vCPUs.
@@ -64,14 +69,17 @@ pub struct HostObserver {
 ///
 /// # Errors
 /// Says why they can't be had, and what to do.
-pub fn open(threads: &[VcpuThreadId]) -> Result<(HostObserver, PauseWriter), SourceError> {
+pub fn open(
+    threads: &[VcpuThreadId],
+    most_exits_hz: u64,
+) -> Result<(HostObserver, PauseWriter), SourceError> {
     let tracepoints = Tracepoints::find()?;
     let now_ns = monotonic_ns();
     let bytes = (RINGS_BYTES / threads.len().max(1)).clamp(RING_BYTES_MIN, RING_BYTES_MAX);
     let pages = (bytes / page_bytes()).next_power_of_two();
     let vcpus = threads
         .iter()
-        .map(|thread| watch(&tracepoints, thread, pages, now_ns).map_err(refused));
+        .map(|thread| watch(&tracepoints, thread, pages, now_ns, most_exits_hz).map_err(refused));
     let vcpus = vcpus.collect::<Result<Vec<_>, _>>()?;
     let tasks = threads.iter().map(|one| (one.tid.unsigned_abs(), one.task));
     let tasks: Vec<(u32, Task)> = tasks.collect();
@@ -94,7 +102,7 @@ fn refused(errno: Errno) -> SourceError {
         Errno::EACCES | Errno::EPERM => {
             "run as root, or allow it: sysctl kernel.perf_event_paranoid=-1"
         }
-        Errno::EMFILE => "raise the limit on open files (ulimit -n): each vCPU takes up to nine",
+        Errno::EMFILE => "raise the limit on open files (ulimit -n): each vCPU takes up to ten",
         Errno::ENOMEM => "allow more locked memory (ulimit -l)",
         _ => "record without --host",
     };
@@ -106,24 +114,25 @@ fn watch(
     thread: &VcpuThreadId,
     pages: usize,
     now_ns: u64,
+    most_exits_hz: u64,
 ) -> Result<Watched, Errno> {
-    let mut events: Vec<Event> = Vec::new();
-    let mut ring = None;
-    for id in tracepoints.ids() {
-        let event = Event::open_tracepoint(id, thread.tid, ring.is_none())?;
-        match &events[..] {
-            [first, ..] => event.write_into(first)?,
-            [] => ring = Some(RingBuffer::map(&event, pages)?),
-        }
-        events.push(event);
-    }
+    let switches = Event::open_switches(thread.tid)?;
+    let ring = RingBuffer::map(&switches, pages)?;
+    let exits = tracepoints.ids().map(|id| {
+        let event = Event::open_tracepoint(id, thread.tid)?;
+        event.write_into(&switches)?;
+        Ok(event)
+    });
+    let exits = exits.collect::<Result<_, Errno>>()?;
     Ok(Watched {
         thread: thread.tid.unsigned_abs(),
         timeline: Timeline::new(thread.task, now_ns),
-        ring: ring.ok_or(Errno::ENOENT)?,
+        ring,
         times: ThreadTimes::of(thread.pid, thread.tid),
         delay_ns: 0,
-        _events: events,
+        slices: Slices::new(most_exits_hz, now_ns),
+        exits,
+        _switches: switches,
     })
 }
 
@@ -172,11 +181,19 @@ impl HostObserver {
                 let (timeline, pauses, table) = (&mut vcpu.timeline, &self.pauses, &mut self.table);
                 let lost = &mut self.lost;
                 let (handled, thread) = (&mut *handled, vcpu.thread);
+                let slices = &mut vcpu.slices;
                 vcpu.ring.take(|kind, misc, body| {
                     let Some(record) = self.decoder.decode(kind, misc, body) else {
                         return;
                     };
                     *lost += record.lost;
+                    let time_ns = record.time_ns;
+                    while let Some((turn, at_ns)) = slices.turn(time_ns, timeline.needs_event()) {
+                        timeline.handle(turn, at_ns, pauses, table);
+                    }
+                    if !slices.keeps(record.event) {
+                        return;
+                    }
                     if record.event == VcpuEvent::Entry
                         && let Some(span) = timeline.handles()
                     {
@@ -185,7 +202,15 @@ impl HostObserver {
                     timeline.handle(record.event, record.time_ns, pauses, table);
                 });
             }
-            vcpu.timeline.advance(until_ns, &self.pauses);
+            let (timeline, pauses, table) = (&mut vcpu.timeline, &self.pauses, &mut self.table);
+            while let Some((turn, at_ns)) = vcpu.slices.turn(until_ns, timeline.needs_event()) {
+                timeline.handle(turn, at_ns, pauses, table);
+            }
+            timeline.advance(until_ns, pauses);
+            if let Some(records) = vcpu.slices.records(until_ns) {
+                // Such an error only costs time.
+                let _ = (vcpu.exits.iter()).try_for_each(|event| event.enable(records));
+            }
             handled.advance(vcpu.thread, until_ns, vcpu.timeline.handles());
         }
         drop(handled);
@@ -201,6 +226,7 @@ impl HostObserver {
         self.lost = 0;
         for vcpu in &mut self.vcpus {
             let waited_ns = vcpu.waited_ns();
+            vcpu.timeline.share_out();
             vcpu.timeline.take(waited_ns);
             vcpu.timeline.forget_delay();
         }
@@ -213,6 +239,9 @@ impl HostObserver {
         let mut seen = Observations::default();
         for vcpu in &mut self.vcpus {
             let waited_ns = vcpu.waited_ns();
+            if let Some((all_ns, watched_ns)) = vcpu.timeline.share_out() {
+                self.table.scale(vcpu.timeline.task(), all_ns, watched_ns);
+            }
             let spent = vcpu.timeline.take(waited_ns);
             seen.vcpu_times.push(VcpuTime {
                 task: vcpu.timeline.task(),

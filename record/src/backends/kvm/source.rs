@@ -104,7 +104,7 @@ pub fn open(pid: i32, images: Vec<Image>, plan: &Plan) -> Result<Source, SourceE
     let mut observer: Option<Box<dyn Observer>> = None;
     let mut handled = None;
     if plan.host {
-        let watching = source.watch_host()?;
+        let watching = source.watch_host(plan.most_exits_hz)?;
         handled = Some(watching.handled());
         observer = Some(Box::new(watching));
     }
@@ -253,7 +253,7 @@ impl KvmSource {
     }
 
     /// Begins to watch what the host knows of the vCPUs.
-    fn watch_host(&mut self) -> Result<HostObserver, SourceError> {
+    fn watch_host(&mut self, most_exits_hz: u64) -> Result<HostObserver, SourceError> {
         let threads = self.vcpus.iter().map(|vcpu| VcpuThreadId {
             task: Task {
                 space: 0,
@@ -262,7 +262,7 @@ impl KvmSource {
             pid: self.pid,
             tid: vcpu.thread.tid(),
         });
-        let (mut observer, pauses) = host::open(&threads.collect::<Vec<_>>())?;
+        let (mut observer, pauses) = host::open(&threads.collect::<Vec<_>>(), most_exits_hz)?;
         self.pauses = Some(pauses);
         let note = "exits by KVM's tracepoints, waits by the scheduler's switches";
         self.facts.notes.push(("time of vCPUs".into(), note.into()));

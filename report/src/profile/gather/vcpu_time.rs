@@ -1,10 +1,12 @@
 //! Wall time of vCPUs as a stack tree. Guest code's time is shared over the vCPU's samples, less what those stand for
 //! that were taken while an exit was handled. Time in the hypervisor and in the monitor is above the function whose
 //! exit caused it, with the callers that its samples have; all other time is at the root. The tree of a vCPU adds up to
-//! its wall time.
+//! its wall time. A comparison also learns when each part of it was spent.
+
+mod moments;
 
 use super::monitor::{HandlerStacks, MonitorStacks};
-use super::{COUNTED_MAX, Gathering, Naming, OnProgress, Options, Passed, Sampled};
+use super::{COUNTED_MAX, Each, Gathering, Naming, OnProgress, Options, Passed, Sampled};
 use super::{gather_unit, names, naming};
 use crate::images::library::Library;
 use crate::profile::exit_names;
@@ -18,9 +20,10 @@ use crate::recording::spaces::Place as CodePlace;
 use crate::recording::unit::{Unit, Weight};
 use crate::stacks::symbolizer::Symbolizer;
 use crate::work;
+use moments::{Moments, Slices};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use uprof::State;
 use uprof::cold::{ExitKind, Exits, Place, TargetKind};
+use uprof::{State, Stop, Task};
 
 /// Reasons that have a box of their own above one stack; those with less time share one.
 const REASONS_MAX: usize = 64;
@@ -34,6 +37,8 @@ type Stacks = Vec<(NodeId, u64)>;
 #[derive(Default)]
 struct VcpuSamples {
     by_stack: BTreeMap<NodeId, u64>,
+    /// Their number by stack and slice of the recording's time, for a comparison.
+    by_slice: BTreeMap<(NodeId, usize), u64>,
     by_address: HashMap<u64, BTreeMap<NodeId, u64>>,
 }
 
@@ -46,6 +51,7 @@ pub(super) fn gather(
     library: &Library,
     options: &Options,
     progress: &OnProgress<'_>,
+    mut each: Option<&mut Each<'_>>,
 ) -> Profile {
     let mut profile = Profile {
         labels: Labels::new(),
@@ -55,8 +61,13 @@ pub(super) fn gather(
     let mut samples = AllSamples::new();
     let mut stacks = StackTree::default();
     let mut monitor = MonitorStacks::default();
+    let slices: Vec<Slices> = recordings
+        .iter()
+        .map(|recording| Slices::new(recording, &options.filter, each.is_some()))
+        .collect();
     if recordings.iter().any(|one| vcpu_times::has_any(one)) {
-        let gathered = gather_samples(recordings, library, options, progress, &mut samples);
+        let into = (&slices[..], &mut samples);
+        let gathered = gather_samples(recordings, library, options, progress, into);
         profile.labels = gathered.labels;
         profile.warnings = gathered.warnings;
         profile.account.forced = gathered.account.forced;
@@ -87,6 +98,12 @@ pub(super) fn gather(
             stacks: &stacks,
             samples: &samples,
             monitor: &monitor,
+            slices: &slices[number],
+            each: match &mut each {
+                Some(each) => Some(&mut **each),
+                None => None,
+            },
+            part_ns: 0,
             profile: &mut profile,
         };
         joining.join(&rows);
@@ -102,7 +119,7 @@ fn gather_samples(
     library: &Library,
     options: &Options,
     progress: &OnProgress<'_>,
-    samples: &mut AllSamples,
+    (slices, samples): (&[Slices], &mut AllSamples),
 ) -> Profile {
     let mut options = options.clone();
     let filter = &mut options.filter;
@@ -113,6 +130,9 @@ fn gather_samples(
         let vcpu = samples.entry((sampled.recording, sampled.task.vcpu));
         let vcpu = vcpu.or_default();
         *vcpu.by_stack.entry(sampled.node).or_default() += 1;
+        if let Some(slice) = slices[sampled.recording].of(sampled.since_ns) {
+            *vcpu.by_slice.entry((sampled.node, slice)).or_default() += 1;
+        }
         if let Some(address) = sampled.address {
             let stacks = vcpu.by_address.entry(address).or_default();
             *stacks.entry(sampled.node).or_default() += 1;
@@ -219,12 +239,17 @@ fn share_of(total: u64, part: u128, whole: u128) -> u64 {
     u64::try_from(share).unwrap_or(total)
 }
 
-struct Joining<'j, 'a, 's> {
+struct Joining<'j, 'a, 's, 'e> {
     gathering: Gathering<'a, 's>,
     /// The samples' stacks.
     stacks: &'j StackTree,
     samples: &'j AllSamples,
     monitor: &'j MonitorStacks,
+    slices: &'j Slices,
+    /// Receives each part of the time, if that is a comparison.
+    each: Option<&'j mut Each<'e>>,
+    /// The part of a sample's time that no count stands for yet.
+    part_ns: u64,
     /// Nodes of the new tree, by number in the samples' one.
     joined: Vec<Option<(NodeId, Passed)>>,
     profile: &'j mut Profile,
@@ -233,7 +258,7 @@ struct Joining<'j, 'a, 's> {
 /// Samples of a vCPU by their innermost function.
 type Leaves = HashMap<(u32, LabelId), Stacks>;
 
-impl<'a> Joining<'_, 'a, '_> {
+impl<'a> Joining<'_, 'a, '_, '_> {
     fn join(&mut self, rows: &[WallTime]) {
         let vcpus: BTreeSet<u32> = rows.iter().map(|row| row.task.vcpu).collect();
         let leaves = self.leaves(&vcpus);
@@ -334,10 +359,11 @@ impl<'a> Joining<'_, 'a, '_> {
     /// Adds the wall time of a vCPU.
     fn join_vcpu(&mut self, row: &WallTime, exits: &[Placed<'_>], leaves: &Leaves) {
         self.profile.account.vcpus += 1;
+        let vcpu = row.task.vcpu;
         let at = |place: Place| row.spent[place.number() as usize];
         let root = self.root(row);
         let stacks = self.guest_stacks(row, exits);
-        self.join_guest(root, at(Place::Guest), stacks);
+        self.join_guest(vcpu, root, at(Place::Guest), stacks);
         let all = exits.iter().map(Placed::handled);
         let (mut hypervisor_ns, mut monitor_ns) = (0_u128, 0_u128);
         for handled in all {
@@ -352,10 +378,14 @@ impl<'a> Joining<'_, 'a, '_> {
             self.join_site(root, of_site, leaves, &mut rations);
         }
         let [in_hypervisor, in_monitor] = rations;
-        self.put_place(root, Place::Hypervisor, in_hypervisor.left_ns());
-        self.put_place(root, Place::Monitor, in_monitor.left_ns());
-        for place in [Place::Ready, Place::Halted, Place::Paused, Place::Unknown] {
-            self.put_place(root, place, at(place));
+        let rest = [
+            (Place::Hypervisor, in_hypervisor.left_ns()),
+            (Place::Monitor, in_monitor.left_ns()),
+        ];
+        let others = [Place::Ready, Place::Halted, Place::Paused, Place::Unknown];
+        for (place, ns) in rest.into_iter().chain(others.map(|one| (one, at(one)))) {
+            let moments = self.moments_at(vcpu, place);
+            self.put_place(root, place, ns, &moments);
         }
     }
 
@@ -407,16 +437,36 @@ impl<'a> Joining<'_, 'a, '_> {
     }
 
     /// Shares the time of guest code over its stacks.
-    fn join_guest(&mut self, root: (NodeId, Passed), guest_ns: u64, stacks: Stacks) {
+    fn join_guest(&mut self, vcpu: u32, root: (NodeId, Passed), guest_ns: u64, stacks: Stacks) {
         let mut ration = Ration::new(guest_ns, sum(&stacks), true);
         for (node, ns) in stacks {
             let ns = ration.take(ns);
             if ns > 0 {
                 let here = self.joined(node);
-                self.put(here, ns);
+                let moments = self.moments_of(vcpu, node);
+                self.put(here, ns, &moments);
             }
         }
-        self.put_place(root, Place::Guest, ration.left_ns());
+        let moments = self.moments_at(vcpu, Place::Guest);
+        self.put_place(root, Place::Guest, ration.left_ns(), &moments);
+    }
+
+    /// When samples found this stack.
+    fn moments_of(&self, vcpu: u32, node: NodeId) -> Moments {
+        let samples = self.samples_of(vcpu).into_iter();
+        let found = samples.flat_map(|one| one.by_slice.range((node, 0)..=(node, usize::MAX)));
+        Moments::of(found.map(|((_, slice), count)| (*slice, *count)))
+    }
+
+    /// When the vCPU was at a place.
+    fn moments_at(&self, vcpu: u32, place: Place) -> Moments {
+        let records = self.gathering.recording.vcpu_times().iter();
+        let records = records.filter(|one| one.task.vcpu == vcpu);
+        self.slices.moments(records.map(|one| {
+            let spent = one.spent.iter().filter(|(at, _)| *at == place);
+            let ns = spent.fold(0, |sum: u64, (_, ns)| sum.saturating_add(*ns));
+            (one.first_ns, one.last_ns, ns)
+        }))
     }
 
     /// Adds the exits of a site.
@@ -429,23 +479,32 @@ impl<'a> Joining<'_, 'a, '_> {
     ) {
         let (site, vcpu) = (exits[0].site, exits[0].vcpu);
         let vcpu_of_recording = (self.gathering.number, vcpu);
-        let mut reasons: Vec<(Option<TextId>, Handled, HandlerStacks)> = exits
+        let slices = self.slices;
+        let moments_of = |exits: &[Placed<'_>]| {
+            let spans = exits.iter().map(|one| {
+                let ns = one.handled().sum_ns();
+                (one.exits.first_ns, one.exits.last_ns, ns)
+            });
+            slices.moments(spans)
+        };
+        let mut reasons: Vec<(Option<TextId>, Handled, HandlerStacks, Moments)> = exits
             .chunk_by(|a, b| a.reason == b.reason)
             .map(|alike| {
                 let mut sum = Handled::default();
                 alike.iter().for_each(|one| sum.add(one.handled()));
                 let causes = alike.iter().map(|one| one.exits.cause).collect();
                 let handlers = self.monitor.of(vcpu_of_recording, &causes);
-                (Some(alike[0].reason), sum, handlers)
+                (Some(alike[0].reason), sum, handlers, moments_of(alike))
             })
             .collect();
         if reasons.len() > REASONS_MAX {
-            reasons
-                .sort_by_key(|(reason, handled, _)| (std::cmp::Reverse(handled.sum_ns()), *reason));
+            reasons.sort_by_key(|(reason, handled, ..)| {
+                (std::cmp::Reverse(handled.sum_ns()), *reason)
+            });
             let others = reasons.drain(REASONS_MAX..);
             let mut sum = Handled::default();
-            others.for_each(|(_, handled, _)| sum.add(handled));
-            reasons.push((None, sum, HandlerStacks::new()));
+            others.for_each(|(_, handled, ..)| sum.add(handled));
+            reasons.push((None, sum, HandlerStacks::new(), moments_of(exits)));
         }
         let stacks: Stacks = match site {
             Site::Address(address) => {
@@ -468,7 +527,7 @@ impl<'a> Joining<'_, 'a, '_> {
         let is_alone = matches!(site, Site::Alone(_));
         let all: u128 = heres.iter().map(|(_, count)| u128::from(*count)).sum();
         work::take(heres.len() as u64 * reasons.len() as u64);
-        for (reason, handled, handlers) in reasons {
+        for (reason, handled, handlers, moments) in reasons {
             let [in_hypervisor, in_monitor] = &mut *rations;
             let hypervisor_ns = in_hypervisor.take(handled.hypervisor_ns);
             let monitor_ns = in_monitor.take(handled.monitor_ns);
@@ -491,7 +550,8 @@ impl<'a> Joining<'_, 'a, '_> {
             for (here, count) in &heres {
                 let here = self.step(*here, label);
                 for (place, ration) in &mut parts {
-                    self.put_handlers(here, *place, ration.take(*count), &handlers);
+                    let ns = ration.take(*count);
+                    self.put_handlers((here, *place), ns, &handlers, &moments);
                 }
             }
         }
@@ -540,26 +600,26 @@ impl<'a> Joining<'_, 'a, '_> {
     }
 
     /// Adds time at a place below `here`.
-    fn put_place(&mut self, here: (NodeId, Passed), place: Place, ns: u64) {
+    fn put_place(&mut self, here: (NodeId, Passed), place: Place, ns: u64, moments: &Moments) {
         if ns > 0 {
             let here = self.box_of(here, place);
-            self.put(here, ns);
+            self.put(here, ns, moments);
         }
     }
 
     /// Adds time at a place below `here`, shared over the stacks that handled it there.
     fn put_handlers(
         &mut self,
-        here: (NodeId, Passed),
-        place: Place,
+        (here, place): ((NodeId, Passed), Place),
         ns: u64,
         handlers: &HandlerStacks,
+        moments: &Moments,
     ) {
         let first = (place, ROOT);
         let stacks = || handlers.range(first..=(place, NodeId::MAX));
         let all: u128 = stacks().map(|(_, count)| u128::from(*count)).sum();
         if ns == 0 || all == 0 {
-            return self.put_place(here, place, ns);
+            return self.put_place(here, place, ns, moments);
         }
         let here = self.box_of(here, place);
         let mut ration = Ration::new(ns, all, true);
@@ -569,7 +629,7 @@ impl<'a> Joining<'_, 'a, '_> {
             let top = frames
                 .into_iter()
                 .fold(here, |here, label| self.step(here, label));
-            self.put(top, ns);
+            self.put(top, ns, moments);
         }
     }
 
@@ -583,7 +643,7 @@ impl<'a> Joining<'_, 'a, '_> {
         self.gathering.recording.metadata().target.kind
     }
 
-    fn put(&mut self, (node, passed): (NodeId, Passed), ns: u64) {
+    fn put(&mut self, (node, passed): (NodeId, Passed), ns: u64, moments: &Moments) {
         let account = &mut self.profile.account;
         if passed.ignore || self.gathering.options.filter.focus.is_some() && !passed.focus {
             account.unfocused = account.unfocused.saturating_add(ns);
@@ -594,6 +654,31 @@ impl<'a> Joining<'_, 'a, '_> {
         let rows = account.counted_rows.entry(State::Running).or_default();
         rows.add(Weight { amount, count: 1 });
         self.profile.tree.add(node, amount);
+        let Some(each) = &mut self.each else {
+            return;
+        };
+        for (since_ns, amount) in self.slices.shared_out(amount, moments) {
+            work::take(1);
+            self.part_ns += amount;
+            let count = self.part_ns / self.slices.period_ns;
+            self.part_ns %= self.slices.period_ns;
+            each(
+                &Sampled {
+                    recording: self.gathering.number,
+                    since_ns,
+                    task: Task { space: 0, vcpu: 0 },
+                    space: 0,
+                    state: State::Running,
+                    stop: Stop::Complete,
+                    node,
+                    address: None,
+                    weight: Weight { amount, count },
+                    unit: Unit::VcpuTime,
+                    call: None,
+                },
+                self.profile,
+            );
+        }
     }
 }
 
