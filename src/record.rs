@@ -420,11 +420,6 @@ pub fn embed(args: &Args, path: &Path, summary: &Summary) -> bool {
         let (path, address) = (path.clone(), None);
         elf.push(Elf { path, address });
     }
-    if args.boot.boot && args.elf.is_empty() {
-        let kernel = target::compressed_kernel(&args.command);
-        let address = None;
-        elf.extend(kernel.map(|path| Elf { path, address }));
-    }
     let done = Arc::new(AtomicBool::new(false));
     // The signal that ended the recording was handled; another one must end this work, too.
     signal::forget_stop();

@@ -427,21 +427,6 @@ pub fn most_overhead_at_first(command: &[String]) -> f64 {
     }
 }
 
-/// The compressed kernel for x86 that a monitor's command line names: a report reads it, a recorder doesn't.
-#[cfg(feature = "report")]
-pub fn compressed_kernel(command: &[String]) -> Option<std::path::PathBuf> {
-    use std::io::Read;
-    const MAGIC: &[u8] = b"HdrS";
-    const MAGIC_ENDS_AT: usize = 0x206;
-    let is_option = |word: &String| matches!(word.as_str(), "-kernel" | "--kernel");
-    let option = command.iter().position(is_option)?;
-    let path = std::path::PathBuf::from(command.get(option + 1)?);
-    let mut start = [0; MAGIC_ENDS_AT];
-    let file = std::fs::File::open(&path);
-    file.ok()?.read_exact(&mut start).ok()?;
-    start.ends_with(MAGIC).then_some(path)
-}
-
 /// Starts a monitor, and opens its guest, which has not begun.
 fn open_boot(
     wanted: &TargetRequest<'_>,

@@ -5,7 +5,6 @@ mod error;
 mod segments;
 mod elf32;
 mod debugdata;
-mod decompressor;
 mod vmlinuz;
 mod kernel;
 mod stubs;
@@ -138,15 +137,6 @@ impl Image {
         let mapped = map(path)?;
         let name = path.display().to_string();
         Image::parse(name, Some(path.to_owned()), Bytes::Mapped(Arc::new(mapped)))
-    }
-
-    /// What runs before the kernel in the compressed kernel at `path`, if it is one.
-    pub(crate) fn decompressor(path: &Path) -> Option<Image> {
-        let mapped = map(path).ok()?;
-        let elf = vmlinuz::decompressor(&mapped)?;
-        let name = format!("{} decompressor", path.display());
-        let path = PathBuf::from(&name);
-        Image::parse(name, Some(path), Bytes::Owned(elf.into())).ok()
     }
 
     /// As [`Image::open`], at a path from a recording or another image, which isn't trusted.

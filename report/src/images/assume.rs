@@ -77,12 +77,7 @@ impl Recording {
                 said.extend(how);
                 Ok(())
             });
-            refusals.extend(
-                placed
-                    .err()
-                    .filter(|_| !given.is_early)
-                    .map(|why| (life, why)),
-            );
+            refusals.extend(placed.err().map(|why| (life, why)));
         }
         // Lives are usually alike.
         said.extend(refusals.iter().map(|(life, why)| {
@@ -156,10 +151,7 @@ impl Recording {
                 said.insert(refused(image, why));
             }
         }
-        if !is_there
-            && !given.is_early
-            && !spaces.iter().any(|space| self.has_place_of(image, *space))
-        {
+        if !is_there && !spaces.iter().any(|space| self.has_place_of(image, *space)) {
             let why = "no address space of the guest has code of it among what was recorded";
             said.insert(refused(image, why));
         }
@@ -203,11 +195,6 @@ impl Recording {
                 image: image.arch().name(),
                 guest: arch.name(),
             });
-        }
-        if given.is_early {
-            // Nothing else says where it was.
-            let found = placement::locate(image, code).ok();
-            return Ok(found.map(|found| (found.bias, None)));
         }
         if let Some(address) = given.address {
             let bias = image.segments().bias_of_load_address(address).unwrap_or(0);

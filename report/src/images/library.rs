@@ -42,8 +42,6 @@ pub(crate) struct Given {
     pub image: Arc<Image>,
     /// Where its lowest page was loaded, if the user gave it.
     pub address: Option<u64>,
-    /// Whether it comes with another image, and is gone from the guest early: none of its code may have been recorded.
-    pub is_early: bool,
 }
 
 /// What a library has for a module.
@@ -88,17 +86,7 @@ impl Library {
     /// [`ImageError`] if it isn't one.
     pub fn add_image_at(&mut self, path: &Path, address: Option<u64>) -> Result<(), ImageError> {
         let image = Arc::new(Image::open(path)?);
-        self.given.push(Given {
-            image,
-            address,
-            is_early: false,
-        });
-        self.given
-            .extend(Image::decompressor(path).map(|image| Given {
-                image: Arc::new(image),
-                address: None,
-                is_early: true,
-            }));
+        self.given.push(Given { image, address });
         Ok(())
     }
 
@@ -170,14 +158,11 @@ impl Library {
         foreign: &dyn Fn(&Image) -> Option<String>,
     ) -> ImageFound {
         let mut found = ImageFound::default();
-        for Given {
-            image, is_early, ..
-        } in &self.given
-        {
+        for Given { image, .. } in &self.given {
             let same_id = image.build_id().is_some_and(|id| id.0 == module.build_id);
             let same_name = image.path().and_then(Path::file_name)
                 == Some(std::ffi::OsStr::new(module.short_name()));
-            let meant = || same_name || alone && !is_early;
+            let meant = || same_name || alone;
             if same_id || (meant() && self.accept(image, module, By::Hand, foreign, &mut found)) {
                 found.image = Some(image.clone());
                 return found;

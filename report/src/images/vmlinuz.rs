@@ -3,15 +3,11 @@
 //! compression. The stated size is not trusted.
 
 use super::debugdata::unpack_xz;
-use super::decompressor;
 use super::unpacked_max;
 use std::io::Read;
-use std::ops::Range;
 
 /// The largest kernel (bytes, unpacked); Debian's has 75 MiB.
 const KERNEL_BYTES_MAX: u64 = 512 << 20;
-/// The largest bzImage (bytes) whose first code gets a name; Debian's has 8 MiB.
-const CODE_BYTES_MAX: u64 = 64 << 20;
 /// The largest dictionary of kernels' xz (bytes): the largest in any version of Linux's scripts/xz_wrap.sh.
 const DICTIONARY_BYTES_MAX: usize = 128 << 20;
 
@@ -51,29 +47,14 @@ fn word(file: &[u8], at: usize) -> Option<usize> {
     usize::try_from(u32::from_le_bytes(bytes)).ok()
 }
 
-/// What runs before the kernel in a bzImage, as an ELF file; `None` if `file` isn't one, or is cut short.
-pub(super) fn decompressor(file: &[u8]) -> Option<Vec<u8>> {
-    let is_kernel = file.get(MAGIC_AT..)?.starts_with(MAGIC);
-    let (code, payload) = parts(file).filter(|_| is_kernel)?;
-    (code.len() as u64 <= CODE_BYTES_MAX).then(|| decompressor::image(code, payload))
-}
-
 fn payload(file: &[u8]) -> Option<&[u8]> {
-    let (code, payload) = parts(file)?;
-    code.get(payload)
-}
-
-/// The part that is loaded, and where the payload is in it.
-fn parts(file: &[u8]) -> Option<(&[u8], Range<usize>)> {
     // 0 means 4, for the oldest loaders.
     let sectors = match *file.get(SECTORS_AT)? {
         0 => 4,
         sectors => usize::from(sectors),
     };
-    let code = file.get((sectors + 1) * SECTOR_BYTES..)?;
-    let start = word(file, PAYLOAD_AT)?;
-    let end = start.checked_add(word(file, PAYLOAD_BYTES_AT)?)?;
-    (end <= code.len()).then_some((code, start..end))
+    let start = ((sectors + 1) * SECTOR_BYTES).checked_add(word(file, PAYLOAD_AT)?)?;
+    file.get(start..start.checked_add(word(file, PAYLOAD_BYTES_AT)?)?)
 }
 
 fn unpack_payload(packed: &[u8]) -> Result<Vec<u8>, &'static str> {
@@ -102,8 +83,6 @@ fn read(from: impl Read, most_bytes: u64) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::images::symbols::SymbolTable;
-    use crate::images::{Image, ImageAddress};
     use std::io::Write;
 
     const KERNEL: &[u8] = b"what a kernel would be, were it as small as that";
@@ -151,39 +130,6 @@ mod tests {
                 .contains("extract-vmlinux")
         );
         assert_eq!(unpack(KERNEL), None);
-    }
-
-    #[test]
-    fn what_runs_before_the_kernel_is_an_image() {
-        let file = file(&gzip(KERNEL));
-        let elf = decompressor(&file).unwrap();
-        let image = Image::from_bytes("it", elf).unwrap();
-        let table = SymbolTable::from_image(&image);
-        let end = file.len() - 2 * SECTOR_BYTES;
-        let name = |address: usize| {
-            table
-                .find(ImageAddress(address as u64))
-                .map(|found| found.name.to_owned())
-        };
-        assert_eq!(name(0).as_deref(), Some("decompressor"));
-        assert_eq!((name(8), name(end)), (None, None));
-        assert_eq!(
-            image.segments().iter().next().unwrap().memory_bytes,
-            end as u64
-        );
-        for length in 0..file.len() {
-            let _ = decompressor(&file[..length]);
-        }
-        assert_eq!(decompressor(KERNEL), None);
-    }
-
-    #[test]
-    fn a_large_decompressor_has_no_name() {
-        let mut file = file(&gzip(KERNEL));
-        file.resize(CODE_BYTES_MAX as usize + 2 * SECTOR_BYTES, 0);
-        assert!(decompressor(&file).is_some());
-        file.push(0);
-        assert!(decompressor(&file).is_none());
     }
 
     #[test]
