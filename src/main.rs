@@ -255,7 +255,7 @@ fn refuse(error: &clap::Error) -> ! {
 
 /// Subcommands of each half of the program.
 const RECORD: [&str; 4] = ["record", "save", "demo", "doctor"];
-const REPORT: [&str; 14] = [
+const REPORT: [&str; 15] = [
     "top",
     "report",
     "diff",

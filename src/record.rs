@@ -64,6 +64,7 @@ Examples:
   uniprof record --keep 60s web                the last minute, for `uniprof save` to write
   uniprof record --keep 60s --save-when 'silent for 2s' web
   uniprof record --boot --elf app.elf -- qemu-system-x86_64 -kernel app.elf   from the first instruction
+  uniprof record --boot web -- xl create web.cfg   a Xen domain, likewise
   uniprof record -o - pid:1234 | ssh desk 'cat >run.uprof'
 
 The recording holds memory of the guest: it is created with mode 0600.")]
@@ -229,7 +230,7 @@ pub struct Args {
         value_name = "TARGET",
         help = target::help(),
         required_unless_present_any = ["command", "all", "all_domains", "pid"],
-        conflicts_with_all = ["command", "all", "all_domains"]
+        conflicts_with_all = ["all", "all_domains"]
     )]
     #[cfg_attr(feature = "report", arg(add = crate::candidates::targets()))]
     pub targets: Vec<String>,
@@ -250,8 +251,22 @@ impl Args {
             Some(pid) => Some(format!(
                 "a process is a target of its own, without an option: uniprof record pid:{pid}"
             )),
-            None => target::instead_of(&self.targets),
+            None => target::instead_of(&self.targets).or_else(|| self.ambiguous()),
         }
+    }
+
+    /// Why a target and a command, or several targets, don't go together.
+    fn ambiguous(&self) -> Option<String> {
+        let has_command = !self.command.is_empty();
+        let creates = self.boot.boot && self.targets.iter().all(|target| target::is_domain(target));
+        if has_command && !self.targets.is_empty() && !creates {
+            return Some(format!(
+                "`{}` cannot be used with a command: record one of them",
+                self.targets.join(" ")
+            ));
+        }
+        let several = self.boot.boot && self.targets.len() > 1;
+        several.then(|| "--boot records one guest: name one domain".to_owned())
     }
 
     /// Replaces the names that other tools give by targets of the recorder.
@@ -279,7 +294,7 @@ impl Args {
     pub fn target(&self) -> Option<&str> {
         if self.all_domains {
             Some("")
-        } else if self.boot.boot {
+        } else if self.boot.boot && self.targets.is_empty() {
             Some(target::of_monitor(&self.command))
         } else {
             self.targets.first().map(String::as_str)

@@ -7,6 +7,7 @@ use crate::quantity::parse_share;
 use crate::selection::{ProcessesFlag, Selection, inform, say, say_damages, say_warnings};
 use crate::showing::Showing;
 use crate::views::{self, SelectedValue, SelectedView, SelectedViews};
+use anyhow::bail;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use uniprof_report::profile::{By, Each, Profile, ReducedProfile, Sampled};
@@ -62,8 +63,9 @@ pub struct Args {
         help_heading = "Form"
     )]
     format: FormFlag,
-    /// A function whose first entry --phases shows, and a name for the phase that it begins; may be repeated
-    #[arg(long, value_name = "NAME=FUNCTION", value_parser = parse_phase, requires = "phases", help_heading = "Form")]
+    /// A function whose first entry --phases shows, and a name for the phase that it begins, which is a band of
+    /// --chart; may be repeated
+    #[arg(long, value_name = "NAME=FUNCTION", value_parser = parse_phase, help_heading = "Form")]
     phase: Vec<Phase>,
     /// Levels of --tree; 0 for all
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Form")]
@@ -112,6 +114,10 @@ fn nothing_of(unit: Unit, counted: u64) -> Option<&'static str> {
 pub fn run(args: Args) -> anyhow::Result<Outcome> {
     let asked = args.views.or_default();
     let needs = |what| asked.iter().any(|one| one.view.needs == what);
+    let shows_phases = |one: &SelectedView| matches!(one.view.name, "phases" | "chart");
+    if !args.phase.is_empty() && !asked.iter().any(shows_phases) {
+        bail!("--phase names what --phases and --chart show: give one of them, too");
+    }
     let recordings = args.selection.recordings()?;
     let selecting = &args.selection.selecting;
     let mut options = selecting.options(recordings.len());

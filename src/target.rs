@@ -434,8 +434,19 @@ fn open_boot(
     status: &ExitStatus,
 ) -> anyhow::Result<Source> {
     let (command, images) = (command(wanted, status), images_of(wanted)?);
-    let source = match of_monitor(wanted.command) {
-        "qemu:" => qemu::boot::open(&command, images, plan),
+    let source = match backend_of(wanted.target) {
+        Some((backend, name)) if backend.kind == Kind::XenDomain => {
+            let command = Some(command).filter(|command| !command.arguments.is_empty());
+            xen::boot::open(name, command, images, plan)
+        }
+        _ if command.program() == "xl" => {
+            bail!("--boot needs the domain's name: record --boot NAME -- xl create …")
+        }
+        _ if wanted.command.is_empty() => bail!(
+            "--boot needs a monitor's command after --: `{}` runs already",
+            wanted.target
+        ),
+        Some((backend, _)) if backend.prefix == "qemu:" => qemu::boot::open(&command, images, plan),
         _ => kvm::open_boot(&command, images),
     };
     Ok(source?)

@@ -103,7 +103,20 @@ fn what_a_script_leaves_behind_runs_on() {
 #[test]
 fn a_command_line_without_a_guest_is_refused() {
     for (arguments, said) in [
-        (&["--boot", "pid:1"][..], "cannot be used with"),
+        (&["--boot", "pid:1"][..], "`pid:1` runs already"),
+        (
+            &["--boot", "pid:1", "--", "true"],
+            "cannot be used with a command",
+        ),
+        (&["web", "--", "true"], "cannot be used with a command"),
+        (&["--boot", "web", "mail"], "name one domain"),
+        (&["--boot", "--follow", "web"], "leave out --follow"),
+        (
+            &["--boot", "web", "--", "sh", "-c", "exit 4"],
+            "ended with status 4: nothing was recorded",
+        ),
+        (&["--boot"], "required"),
+        (&["--boot", "--", "xl", "create"], "record --boot NAME"),
         (
             &["--boot", "--off-cpu", "--", "true"],
             "cannot be used with",

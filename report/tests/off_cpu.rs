@@ -296,7 +296,7 @@ fn survive(count: u64, waits: &[u64]) {
     };
     let mut out = Vec::new();
     flame::write(&found, &drawing, &mut out).unwrap();
-    chart.write(&found, MS, &drawing, &mut out).unwrap();
+    chart.write(&found, MS, &drawing, &[], &mut out).unwrap();
     heat.write("t", &[], &mut out).unwrap();
     let page = html::Page {
         recordings: &[(

@@ -357,7 +357,9 @@ fn all_views(recording: &Recording, threads: usize) -> Vec<u8> {
                 &|_, _| {},
                 Some(&mut take),
             );
-            shown.write(&found, 1_000_000, &drawing, &mut out).unwrap();
+            shown
+                .write(&found, 1_000_000, &drawing, &[], &mut out)
+                .unwrap();
             heat.write("made", &found.account.lines(), &mut out)
                 .unwrap();
             top::write(&found, Default::default(), &mut out).unwrap();
@@ -436,7 +438,9 @@ fn a_chart_of_short_processes_is_full_of_their_code_and_has_a_key() {
     );
     let drawing = titled("made");
     let mut out = Vec::new();
-    shown.write(&found, 1_000_000, &drawing, &mut out).unwrap();
+    shown
+        .write(&found, 1_000_000, &drawing, &[], &mut out)
+        .unwrap();
     let svg = String::from_utf8(out).unwrap();
     // Widths of the boxes with this name, in percent of the picture's width.
     let wide = |name: &str| -> f64 {

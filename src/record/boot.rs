@@ -9,12 +9,11 @@ use uniprof_record::plan::{FIRST_RATE, FirstRate};
 #[derive(clap::Args, Debug, Clone)]
 pub struct BootFlags {
     /// Start the command as a guest's monitor (QEMU, or anything that uses KVM), and record its guest from the first
-    /// instruction on, until it powers off, resets or -d is over
+    /// instruction on, until it powers off, resets or -d is over. With the name of a Xen domain: start the command that
+    /// creates it, or record one that was created paused
     #[arg(
         long,
-        requires = "command",
-        conflicts_with_all = ["targets", "all", "all_domains", "calls", "off_cpu", "host", "no_pause", "per_thread",
-                              "ptrace"]
+        conflicts_with_all = ["all", "all_domains", "calls", "off_cpu", "host", "no_pause", "per_thread", "ptrace"]
     )]
     pub boot: bool,
 

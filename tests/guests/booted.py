@@ -1,12 +1,11 @@
-"""Boots of the test unikernel under `record --boot`, by QEMU, with and without KVM: what is started, and what is asked
-of the recording. The guest spends a time in `planted` that it measures itself, and prints."""
+"""Boots of the test unikernel under `record --boot`, by QEMU, with and without KVM, and by Xen: what is started, and
+what is asked of the recording. The guest spends a time in `planted` that it measures itself, and prints."""
 
 import pathlib
 import re
 
 from unikernel import check
 
-TICKS_PER_MS = 3579.545
 PLANTED_MS = 150
 UNITS = {"ns": 1e-6, "us": 1e-3, "ms": 1, "s": 1e3}
 
@@ -29,20 +28,20 @@ def milliseconds(text):
     return float(number) * UNITS[unit]
 
 
-def phases(uniprof, recording):
+def phases(uniprof, recording, start, *options):
     """When each phase was seen, and how much earlier it may have begun, in milliseconds."""
-    names = ("pvh_start", "planted", "after_planted", "ordinary_round")
+    names = (start, "planted", "after_planted", "ordinary_round")
     asked = [word for name in names for word in ("--phase", name)]
-    table = uniprof.run("report", "--phases", *asked, recording)[1]
+    table = uniprof.run("report", "--phases", *asked, *options, recording)[1]
     length = r"([\d.]+ (?:ns|us|ms|s))"
     rows = re.findall(rf"^ *{length} +{length} .*?(\w+)$", table, re.MULTILINE)
     found = {name: (milliseconds(after), milliseconds(earlier)) for after, earlier, name in rows}
     # What comes right behind the phase is short, and a busy machine may not see it.
-    check(set(found) >= {"pvh_start", "planted", "ordinary_round"}, table)
+    check(set(found) >= {start, "planted", "ordinary_round"}, table)
     return {"after_planted": found["ordinary_round"], **found}
 
 
-def check_boot(uniprof, recording, console, counts_pauses):
+def check_boot(uniprof, recording, console, *options, counts_pauses, start="pvh_start"):
     """The first sample was due within two periods of the first instruction, and the planted phase has its length. The
     clock of a guest under KVM also counts the recorder's pauses."""
     samples = uniprof.samples(recording)
@@ -50,10 +49,10 @@ def check_boot(uniprof, recording, console, counts_pauses):
              + uniprof.totals(recording)["boot_begun_late_ns"])
     due = int(samples[0]["time"]) - int(samples[0]["late"]) - began
     check(0 <= due <= 2 * int(samples[0]["period"]), f"the first sample was due after {due} ns")
-    found = phases(uniprof, recording)
+    found = phases(uniprof, recording, start, *options)
     (since, earlier), (end, end_earlier) = found["planted"], found["after_planted"]
-    said = re.search(r"planted (\w+) ticks", pathlib.Path(console).read_text(errors="replace"))
-    truth = int(said[1], 16 if said[1].startswith("0x") else 10) / TICKS_PER_MS
+    said = re.search(r"planted (\d+) ticks of (\d+) kHz", pathlib.Path(console).read_text(errors="replace"))
+    truth = int(said[1]) / int(said[2])
     # A round has one pause, whatever the number of vCPUs.
     rounds = {int(each["time"]): int(each["cost"]) for each in samples}
     paused, at = 0, {}
@@ -71,4 +70,4 @@ def check_boot(uniprof, recording, console, counts_pauses):
     check(low - margin <= truth <= high + margin,
           f"{since} to {end} ms ({earlier} and {end_earlier} earlier), and the guest counted {truth:.1f} ms")
     return (f"first sample due after {due / 1e3:.0f} us; planted for {truth:.1f} ms, {low:.1f} to {high:.1f} by "
-            f"{len(samples)} samples; {found['pvh_start'][0]:.1f} ms of firmware")
+            f"{len(samples)} samples; {found[start][0]:.1f} ms before it began")

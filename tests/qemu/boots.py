@@ -161,5 +161,44 @@ def boot_from_the_first_instruction(uniprof):
     return f"{count} boots; the last one: {verdict}"
 
 
-SCENARIOS = [boot_from_the_first_instruction, image_reset_while_recorded, linux_reset_while_recorded,
-             mode_of_32_bit_code]
+def boots_that_are_followed(uniprof):
+    """Each boot of a guest that is reset has a table of its own, with the same phase in it."""
+    recording, console, monitor = OUT / "boots.uprof", OUT / "boots.console", OUT / "boots.qmp"
+    image, told = GUESTS / "guest.elf", []
+    for left in recording, console, monitor:
+        left.unlink(missing_ok=True)
+    options = (*RESETS, "-qmp", f"unix:{monitor},server=on,wait=off")
+    recorder = uniprof.start("record", "--boot", "--follow", "-d", "240s", "--elf", image, "-o", recording, "--",
+                             *booted.monitor(image, console, *options))
+    end = time.monotonic() + 200
+    for boot in 1, 2:
+        while True:
+            *before, last = (console.read_text(errors="replace") if console.exists() else "").split(" ticks of ")
+            if len(before) == boot and "alive" in last:
+                break
+            check(time.monotonic() < end and recorder.poll() is None, f"no boot {boot}")
+            time.sleep(0.1)
+        if boot == 1:
+            machine.qmp(monitor, "system_reset")
+    recorder.send_signal(2)
+    messages = recorder.communicate(timeout=60)[1]
+    check(recorder.returncode in (0, 1) and "The guest was reset once" in messages, messages)
+    asked = [word for name in ("planted", "ordinary_round") for word in ("--phase", name)]
+    table = uniprof.run("report", "--phases", *asked, recording)[1]
+    boots = re.split(r"^boot \d+:$", table, flags=re.MULTILINE)[1:]
+    check(len(boots) == 2, table)
+    length = r"([\d.]+ (?:ns|us|ms|s))"
+    for boot in boots:
+        rows = dict((name, (booted.milliseconds(after), booted.milliseconds(earlier))) for after, earlier, name
+                    in re.findall(rf"^ *{length} +{length} .*?(\w+)$", boot, re.MULTILINE))
+        check(set(rows) == {"planted", "ordinary_round"}, boot)
+        (since, earlier), (until, until_earlier) = rows["planted"], rows["ordinary_round"]
+        told.append(f"{until - since:.0f} ms")
+        # Behind a stub times are too short by a part of each pause, but never too long.
+        check(0.3 * booted.PLANTED_MS < until - since + earlier and
+              until - since - until_earlier < 1.1 * booted.PLANTED_MS, boot)
+    return f"2 boots, planted for {booted.PLANTED_MS} ms in each: {', '.join(told)} by their samples"
+
+
+SCENARIOS = [boot_from_the_first_instruction, boots_that_are_followed, image_reset_while_recorded,
+             linux_reset_while_recorded, mode_of_32_bit_code]

@@ -196,17 +196,21 @@ class Machine:
         return False
 
     def qmp(self, command, **arguments):
-        """Runs a monitor command."""
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.connect(str(self.monitor))
-            stream = connection.makefile("rw")
-            stream.readline()
-            for execute, given in (("qmp_capabilities", {}), (command, arguments)):
-                stream.write(json.dumps({"execute": execute, "arguments": given}) + "\n")
-                stream.flush()
-                while "event" in (answer := json.loads(stream.readline())):
-                    pass
-            return answer
+        return qmp(self.monitor, command, **arguments)
+
+
+def qmp(monitor, command, **arguments):
+    """Runs a command of the monitor at this socket."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(monitor))
+        stream = connection.makefile("rw")
+        stream.readline()
+        for execute, given in (("qmp_capabilities", {}), (command, arguments)):
+            stream.write(json.dumps({"execute": execute, "arguments": given}) + "\n")
+            stream.flush()
+            while "event" in (answer := json.loads(stream.readline())):
+                pass
+        return answer
 
 
 def linux_kernel():

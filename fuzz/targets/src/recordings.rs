@@ -332,7 +332,7 @@ pub fn report_of(bytes: &[u8], options: Options) {
         fold: false,
     };
     markup::check_drawn(|out| flame::write(&profile, &drawing, out));
-    markup::check_drawn(|out| chart.write(&profile, 1_000_000, &drawing, out));
+    markup::check_drawn(|out| chart.write(&profile, 1_000_000, &drawing, &[], out));
     markup::check_drawn(|out| heatmap.write(&drawing.title, &profile.account.lines(), out));
     let page = html::Page {
         recordings: &[(&recording, found)],

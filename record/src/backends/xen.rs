@@ -17,6 +17,7 @@ mod host_time;
 mod rescue;
 mod others_pause;
 mod source;
+pub mod boot;
 pub mod several;
 pub mod doctor;
 

@@ -91,13 +91,13 @@ impl Boots {
 pub const NARROW_SAMPLES: &str = "samples_not_in_64_bit_mode";
 
 /// Removes registers that mean something else in 32-bit code, where return addresses and saved frame pointers have half
-/// the size.
-pub fn keep_only_ip(arch: Arch, registers: &mut Registers) {
+/// the size. The instruction pointer is relative to `base`.
+pub fn keep_only_ip(arch: Arch, registers: &mut Registers, base: u64) {
     let number = arch.special_registers().ip;
     let ip = registers.get(number);
     registers.clear();
     if let Some(ip) = ip {
-        registers.set(number, ip);
+        registers.set(number, ip.wrapping_add(base));
     }
 }
 

@@ -175,6 +175,11 @@ impl Child {
         }
     }
 
+    /// Whether it has ended with status 0.
+    pub fn has_succeeded(&self) -> bool {
+        self.status.get() == Some(0)
+    }
+
     /// Handles a wait status of this process.
     pub fn saw(&mut self, status: WaitStatus) -> Life {
         let name = &self.name;

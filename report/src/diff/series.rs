@@ -91,7 +91,8 @@ pub struct Series {
     /// The unit of the profile.
     pub unit: Unit,
     /// A count of 1, in the profile's unit: one sample, or a wait of mean length. Statistics depend on the
-    /// number of waits, not on their nanoseconds.
+    /// number of waits, not on their nanoseconds. Samples of a changing rate are as uncertain as fewer of one weight
+    /// (Kish, "Survey Sampling", 1965, section 11.7).
     pub one: f64,
     /// Functions of both sides.
     pub functions: Vec<Match>,
@@ -127,6 +128,7 @@ pub(super) fn gather(
     let filter = &options.gather.filter;
     let windows: Vec<_> = all.iter().map(|one| filter.window(one)).collect();
     let mut rows = vec![BTreeMap::new(); all.len()];
+    let mut squares = 0.0;
     let mut take = |sampled: &Sampled, profile: &Profile| {
         if let Some(each) = &mut each {
             each(sampled, profile);
@@ -135,6 +137,7 @@ pub(super) fn gather(
         *cells
             .entry((sampled.recording, block, sampled.node))
             .or_default() += sampled.weight.amount;
+        squares += (sampled.weight.amount as f64).powi(2);
         let by_state: &mut BTreeMap<State, Weight> = &mut rows[sampled.recording];
         by_state
             .entry(sampled.state)
@@ -159,7 +162,7 @@ pub(super) fn gather(
     let images = [a, b].map(images);
     let mut series = Series {
         unit,
-        one: mean(&accounts),
+        one: one(&accounts, squares),
         ..Series::default()
     };
     let sizes = [a.len(), b.len()];
@@ -197,14 +200,15 @@ fn account_of(
     account
 }
 
-/// The weight of a sample, or the mean weight of a wait.
-fn mean(accounts: &[Account; 2]) -> f64 {
+/// The weight of a sample, or the mean weight of a wait. `squares` is the sum of the squares of all weights.
+fn one(accounts: &[Account; 2], squares: f64) -> f64 {
     let amount: u64 = accounts.iter().map(|account| account.counted).sum();
     let counts = accounts.iter().map(|account| account.read);
     let count = counts.fold(0, u64::saturating_add);
     match accounts[0].unit {
         Unit::Samples => 1.0,
-        Unit::Sampled | Unit::OffCpu | Unit::Calls | Unit::VcpuTime => {
+        Unit::Sampled => (squares / amount.max(1) as f64).max(1.0),
+        Unit::OffCpu | Unit::Calls | Unit::VcpuTime => {
             (amount as f64 / count.max(1) as f64).max(1.0)
         }
     }

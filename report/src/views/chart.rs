@@ -1,11 +1,13 @@
 //! `--chart`: stacks in order of time, thread after thread. The width of a box is time: estimated from the
 //! sampling rate, or the time of a wait. Gaps are times without either. For a trace, the boxes are calls
-//! (`calls`).
+//! (`calls`). Phases that are named are bands (`bands`).
 
 mod calls;
+mod bands;
 
 use super::flame::palette::{Kind, Palette};
 use super::flame::{FlameOptions, draw, inferno_options, write_nothing};
+use super::phases::Phase;
 use super::{Content, Needs, Output, Renderer, View};
 use crate::export::folded::{FoldedOptions, frame_names};
 use crate::profile::Profile;
@@ -15,10 +17,13 @@ use crate::recording::Recording;
 use crate::recording::processes::task_name;
 use crate::recording::unit::Unit;
 use crate::text::printable;
+use bands::Bands;
 use calls::InOrder;
 use inferno::flamegraph::Direction;
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
+use std::ops::Range;
 
 /// The row of this view in the table of views.
 pub(crate) const VIEW: View = View {
@@ -41,7 +46,14 @@ impl Renderer for Chart {
 
     fn write(&mut self, content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
         let period_ns = period_ns(&content.recordings[0], content.profile);
-        self.write(content.profile, period_ns, &content.flame_options(), out)?;
+        let options = content.flame_options();
+        self.write(
+            content.profile,
+            period_ns,
+            &options,
+            &content.form.phases,
+            out,
+        )?;
         Ok(true)
     }
 }
@@ -121,7 +133,24 @@ impl Chart {
         });
     }
 
-    /// Draws the chart. `period_ns` is the time that a sample stands for.
+    /// The bands of each guest's boot or process.
+    fn bands(&self, phases: &[Phase], profile: &Profile) -> BTreeMap<(usize, u32), Bands> {
+        let keys = self
+            .threads
+            .keys()
+            .map(|(recording, space, _)| (*recording, *space));
+        let keys: BTreeSet<_> = keys.collect();
+        let bands = keys.into_iter().map(|(recording, space)| {
+            let threads = self
+                .threads
+                .range((recording, space, 0)..=(recording, space, u32::MAX));
+            let threads = threads.map(|(_, thread)| thread);
+            ((recording, space), Bands::of(threads, phases, profile))
+        });
+        bands.collect()
+    }
+
+    /// Draws the chart, with `phases` as bands. `period_ns` is the time that a sample stands for.
     ///
     /// # Errors
     /// The errors of `out`.
@@ -130,6 +159,7 @@ impl Chart {
         profile: &Profile,
         period_ns: u64,
         options: &FlameOptions,
+        phases: &[Phase],
         out: &mut dyn Write,
     ) -> io::Result<()> {
         let mut is_timed = true;
@@ -162,15 +192,24 @@ impl Chart {
         let slot_ns = (all_ns / slots).max(period_ns).max(1);
         let names = frame_names(&profile.labels, FoldedOptions { marks: true });
         let mut palette = Palette::of(&profile.labels, &names);
+        let all_bands = self.bands(phases, profile);
         let mut lines = Vec::new();
         let threads = self.threads.iter_mut().zip(lives);
-        for (((_, _, vcpu), (name, samples)), (first, length_ns)) in threads {
+        for (((recording, space, vcpu), (name, samples)), (first, length_ns)) in threads {
             samples.sort_by_key(|stack| stack.since_ns);
             let root = printable(&format!("{name} ({vcpu})")).replace(';', ":");
             palette.add(&root, Kind::Made);
+            let bands = &all_bands[&(*recording, *space)];
+            bands.names().for_each(|name| palette.add(name, Kind::Made));
             if is_time {
                 let slots = (first, slot_ns, length_ns);
-                put_waits(&mut lines, &root, samples, slots, (profile, &names));
+                put_waits(
+                    &mut lines,
+                    (&root, bands),
+                    samples,
+                    slots,
+                    (profile, &names),
+                );
                 continue;
             }
             let number = |stack: &TimedStack| (stack.since_ns - first) / slot_ns;
@@ -178,18 +217,23 @@ impl Chart {
             let mut done = 0;
             for slot in &mut slotted {
                 let number = number(&slot[0]);
-                idle(
-                    &mut lines,
-                    &root,
-                    slot_ns.saturating_mul(number - done),
-                    1000,
+                let at = Slots {
+                    root: &root,
+                    bands,
+                    first,
+                    slot_ns,
+                };
+                at.idle(&mut lines, done..number, 1000);
+                let below = at.root(number);
+                put_slot(
+                    &mut lines, &below, slot, slot_ns, period_ns, profile, &names,
                 );
-                put_slot(&mut lines, &root, slot, slot_ns, period_ns, profile, &names);
                 done = number + 1;
             }
+            let end_ns = first.saturating_add(length_ns);
             idle(
                 &mut lines,
-                &root,
+                &bands.root(&root, end_ns),
                 length_ns.saturating_sub(slot_ns.saturating_mul(done)),
                 1000,
             );
@@ -217,6 +261,38 @@ impl Chart {
         // inferno expects the latest first.
         let lines = lines.iter().rev().map(String::as_str);
         draw(drawing, palette, lines, out)
+    }
+}
+
+/// The slots of a thread.
+#[derive(Clone, Copy)]
+struct Slots<'c> {
+    /// The thread.
+    root: &'c str,
+    bands: &'c Bands,
+    /// The start of the first slot, and the length of each.
+    first: u64,
+    slot_ns: u64,
+}
+
+impl Slots<'_> {
+    /// What is below all boxes of a slot.
+    fn root(&self, number: u64) -> Cow<'_, str> {
+        let since_ns = self
+            .first
+            .saturating_add(self.slot_ns.saturating_mul(number));
+        self.bands.root(self.root, since_ns)
+    }
+
+    /// Adds slots without a stack.
+    fn idle(&self, lines: &mut Vec<String>, numbers: Range<u64>, per_ns: u64) {
+        if self.bands.are_none() {
+            let slots = numbers.end.saturating_sub(numbers.start);
+            return idle(lines, self.root, self.slot_ns.saturating_mul(slots), per_ns);
+        }
+        for number in numbers {
+            idle(lines, &self.root(number), self.slot_ns, per_ns);
+        }
     }
 }
 
@@ -258,11 +334,17 @@ fn put_slot(
 /// is divided among the slots that it covers.
 fn put_waits(
     lines: &mut Vec<String>,
-    root: &str,
+    (root, bands): (&str, &Bands),
     waits: &[TimedStack],
     (first, slot_ns, length_ns): (u64, u64, u64),
     of: (&Profile, &[String]),
 ) {
+    let slots = Slots {
+        root,
+        bands,
+        first,
+        slot_ns,
+    };
     let mut stacks: BTreeMap<NodeId, u64> = BTreeMap::new();
     let (mut slot, mut done_ns) = (0, first);
     for wait in waits {
@@ -271,9 +353,8 @@ fn put_waits(
         while from_ns < end_ns {
             let number = (from_ns - first) / slot_ns;
             if number != slot {
-                put_stacks(lines, root, &stacks, slot_ns, of);
-                let slots = number - slot - 1;
-                idle(lines, root, slot_ns.saturating_mul(slots), per_ns(of.0));
+                put_stacks(lines, &slots.root(slot), &stacks, slot_ns, of);
+                slots.idle(lines, slot + 1..number, per_ns(of.0));
                 stacks.clear();
                 slot = number;
             }
@@ -284,10 +365,10 @@ fn put_waits(
         }
         done_ns = done_ns.max(end_ns);
     }
-    put_stacks(lines, root, &stacks, slot_ns, of);
+    put_stacks(lines, &slots.root(slot), &stacks, slot_ns, of);
     idle(
         lines,
-        root,
+        &bands.root(root, first.saturating_add(length_ns)),
         length_ns.saturating_sub(slot_ns.saturating_mul(slot + 1)),
         per_ns(of.0),
     );

@@ -7,6 +7,7 @@ use super::{Content, Needs, Output, Renderer, View};
 use crate::profile::gather::{Sampled, names};
 use crate::profile::tree::NodeId;
 use crate::recording::Recording;
+use crate::recording::processes::name_at;
 use crate::recording::unit::Unit;
 use crate::text::screen::{Notes, Screen};
 use std::collections::{BTreeMap, HashMap};
@@ -287,7 +288,13 @@ impl Renderer for Phases {
                 .iter()
                 .any(|other| other.0 == key.0 && other.1 != key.1)
             {
-                format!("boot {}", key.1 + 1)
+                let recording = &content.recordings[key.0];
+                match recording.metadata().target.kind {
+                    TargetKind::Process => {
+                        format!("{} ({})", name_at(recording, key.1, u64::MAX), key.1)
+                    }
+                    _ => format!("boot {}", key.1 + 1),
+                }
             } else {
                 String::new()
             };
@@ -308,8 +315,8 @@ impl Renderer for Phases {
             .map(|one| one.whole_ns)
             .fold(0, u64::saturating_add);
         let line = format!(
-            "times are the guest's, without the recorder's pauses ({} in all); a function that returns between two \
-             samples is not seen",
+            "times are without the recorder's pauses ({} in all); a function that returns between two samples is not \
+             seen",
             duration(paused_ns)
         );
         screen.write_prose("", &line, 2, out)?;

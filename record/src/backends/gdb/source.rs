@@ -262,7 +262,7 @@ impl GdbSource {
             if arch == Arch::X86_64 && !matches!(paging, Paging::X86_64 { .. }) {
                 // A vCPU that was never started is not in a mode of the guest's choice.
                 self.narrow += u64::from(!halted);
-                boots::keep_only_ip(arch, &mut registers);
+                boots::keep_only_ip(arch, &mut registers, 0);
             }
         }
         let root = paging.and_then(|paging| self.root(paging, &registers));

@@ -4,6 +4,7 @@
 //! followed by [`Domain::unpause`].
 
 use super::vcpu::{self, ContextKind};
+use crate::guest::boots::keep_only_ip;
 use crate::guest::page_tables::Paging;
 use crate::sys::xen::XenError;
 use crate::sys::xen::call::{self, DomainCall, Order};
@@ -16,6 +17,11 @@ use uprof::Registers;
 /// On arm64: how often to look for a vCPU in AArch64, and how far apart.
 const MODE_LOOKS: u32 = 20;
 const BETWEEN_MODE_LOOKS: Duration = Duration::from_millis(5);
+
+/// EFER.LMA.
+const LONG_MODE_ACTIVE: u64 = 1 << 10;
+/// The attribute of a segment of 64-bit code.
+const LONG_CODE: u32 = 1 << 9;
 
 /// The hypervisor, seen from a tool in dom0.
 #[derive(Debug)]
@@ -119,10 +125,13 @@ impl Xen {
 
     /// Whether a vCPU of an HVM or PVH guest is in long mode (EFER.LMA).
     pub fn is_in_long_mode(&mut self, domain: u16, vcpu: u32) -> Result<bool, XenError> {
-        const LONG_MODE_ACTIVE: u64 = 1 << 10;
-        let question = DomainCall::processor_mode(self.interface_version, domain, vcpu)?;
-        let answer = self.ask("ask the processor mode of", domain, question)?;
+        let answer = self.processor_mode(domain, vcpu)?;
         Ok(answer.efer().unwrap_or(0) & LONG_MODE_ACTIVE != 0)
+    }
+
+    fn processor_mode(&mut self, domain: u16, vcpu: u32) -> Result<DomainCall, XenError> {
+        let question = DomainCall::processor_mode(self.interface_version, domain, vcpu)?;
+        self.ask("ask the processor mode of", domain, question)
     }
 
     /// State of a vCPU of `domain`.
@@ -233,6 +242,40 @@ impl Domain {
             let mode = self.xen.is_in_long_mode(self.id, vcpu).unwrap_or(true);
             self.long_mode[vcpu as usize] = mode;
         }
+    }
+
+    /// Corrects what the last fetch says of a vCPU that may change its mode at any time, as a guest does that boots:
+    /// code that is not 64-bit code has only an instruction pointer, linear as the processor uses it.
+    pub fn refresh_place(
+        &mut self,
+        vcpu: u32,
+        paging: Paging,
+        registers: &mut Registers,
+    ) -> Option<Paging> {
+        let place = vcpu as usize;
+        let mut paging = paging;
+        match paging {
+            Paging::Off => self.long_mode[place] = false,
+            Paging::Unsupported => {
+                let question = self.xen.processor_mode(self.id, vcpu).ok()?;
+                self.long_mode[place] = question
+                    .efer()
+                    .is_some_and(|efer| efer & LONG_MODE_ACTIVE != 0)
+                    && question
+                        .code_attributes()
+                        .is_some_and(|bits| bits & LONG_CODE != 0);
+                paging = self.vcpu_place(vcpu, registers)?;
+            }
+            _ => {}
+        }
+        if !self.long_mode[place] {
+            let base = self
+                .fetch
+                .context(vcpu)
+                .map_or(0, |bytes| vcpu::code_base(bytes, self.kind));
+            keep_only_ip(self.kind.arch, registers, base);
+        }
+        Some(paging)
     }
 
     /// Whether no vCPU is in 64-bit mode: a 32-bit guest, or one that is still booting.

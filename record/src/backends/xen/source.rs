@@ -13,6 +13,7 @@ use super::rescue::DomainRescuer;
 use super::target::{self, FoundDomain};
 use super::vcpu;
 use crate::elf::Image;
+use crate::guest::boots::NARROW_SAMPLES;
 use crate::guest::guardian::Guardian;
 use crate::guest::page_tables::Paging;
 use crate::guest::pauses::PauseWriter;
@@ -73,6 +74,10 @@ struct XenSource {
     follow: Option<Follow>,
     /// Calls of earlier incarnations.
     calls_before: Calls,
+    /// Whether the domain is recorded from its first instruction.
+    boots: bool,
+    /// Samples of vCPUs that were not in 64-bit mode, of a domain that boots.
+    narrow: u64,
 }
 
 /// Opens the domain named by `target`. If the user gave a single image that can't be relocated, it must be the
@@ -94,7 +99,7 @@ pub fn open(target: &str, images: Vec<Image>, plan: &Plan) -> Result<Source, Sou
 
 /// Whether domains are paused for samples, so that they need a guardian.
 pub fn pauses(plan: &Plan) -> bool {
-    !plan.ip_only && !plan.no_pause
+    plan.boot.is_some() || !plan.ip_only && !plan.no_pause
 }
 
 /// As [`open`], with a guardian, and a slot in the period if there are others.
@@ -128,11 +133,14 @@ pub fn open_found(
         follow => follow.flatten(),
     };
     let domain = Domain::open(xen, id)?;
-    if domain.is_narrow() {
+    let boots = plan.boot.is_some();
+    if domain.is_narrow() && !boots {
         return Err(SourceError(domain.narrow()));
     }
     let runs_on = plan.no_pause && !plan.ip_only;
     let vcpus = domain.vcpus;
+    // The guardian resumes what was created for this recording.
+    let is_held = boots && guardian.as_ref().is_some_and(Guardian::is_frozen);
     let mut source = XenSource {
         facts: Facts {
             freezes: guardian.is_some(),
@@ -157,9 +165,11 @@ pub fn open_found(
         left_alone: false,
         pauses: None,
         looked_ns: 0,
-        frozen: false,
+        frozen: is_held,
         follow,
         calls_before: Calls::default(),
+        boots,
+        narrow: 0,
         current: Incarnation::new(domain),
     };
     source.look_around(given)?;
@@ -184,7 +194,7 @@ impl XenSource {
             .domain
             .info()
             .ok_or_else(|| self.current.gone())?;
-        self.current.held_by_other = info.is_paused();
+        self.current.held_by_other = info.is_paused() && !self.boots;
         if self.current.held_by_other {
             self.facts.warnings.push(format!(
                 "domain {} is paused by someone else, and is left so: `xl unpause {0}` lets it run",
@@ -210,12 +220,14 @@ impl XenSource {
                 .notes
                 .push(("image".into(), image.path.display().to_string()));
             // If there are several, one may be a program's, which is not in every address space.
-            if given && images.len() == 1 && !image.may_move() {
+            if given && images.len() == 1 && !image.may_move() && !self.boots {
                 self.current.check(image)?;
             }
         }
         self.note_facts(info);
-        self.current.warm_up();
+        if !self.boots {
+            self.current.warm_up();
+        }
         Ok(())
     }
 
@@ -346,7 +358,12 @@ impl XenSource {
             if matches!(state, State::Offline | State::Ready) {
                 registers.clear();
             }
-            let paging = paging.unwrap_or(Paging::Unsupported);
+            let mut paging = paging.unwrap_or(Paging::Unsupported);
+            if self.boots && is_narrow(paging) && registers.mask() != 0 {
+                let again = self.current.domain.refresh_place(vcpu, paging, registers);
+                paging = again.unwrap_or(Paging::Unsupported);
+                self.narrow += u64::from(state == State::Running && is_narrow(paging));
+            }
             self.current.pagings[vcpu as usize] = paging;
             let mut root = paging.root();
             // For a PV guest, Xen reports the kernel's root.
@@ -503,6 +520,11 @@ impl XenSource {
     }
 }
 
+/// Whether an x86-64 vCPU that translates addresses like this is not in 64-bit mode.
+fn is_narrow(paging: Paging) -> bool {
+    vcpu::NATIVE == Arch::X86_64 && !matches!(paging, Paging::X86_64 { .. })
+}
+
 impl StopWorld for XenSource {
     fn facts(&self) -> &Facts {
         &self.facts
@@ -510,6 +532,23 @@ impl StopWorld for XenSource {
 
     fn may_freeze(&self) -> Result<(), SourceError> {
         self.guardian.as_ref().map_or(Ok(()), Guardian::is_there)
+    }
+
+    fn begin(&mut self) -> Result<(), SourceError> {
+        if !self.frozen
+            && let Some(guardian) = &mut self.guardian
+        {
+            guardian.freezing();
+            self.frozen = true;
+        }
+        self.resume_domain()?;
+        if std::mem::take(&mut self.was_rescued) {
+            return Err(SourceError(format!(
+                "domain {} began before the recorder was ready: try again",
+                self.current.domain.id
+            )));
+        }
+        Ok(())
     }
 
     fn freeze(&mut self, now_ns: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
@@ -559,7 +598,9 @@ impl StopWorld for XenSource {
 
     fn complete(&mut self, vcpus: &mut Vcpus) {
         for vcpu in vcpus.all_mut() {
-            if vcpu.registers.mask() != 0 {
+            let paging = self.current.pagings.get(vcpu.handle as usize);
+            let is_narrow = self.boots && paging.is_none_or(|paging| is_narrow(*paging));
+            if vcpu.registers.mask() != 0 && !is_narrow {
                 let number = vcpu.task.vcpu;
                 self.current
                     .domain
@@ -587,6 +628,12 @@ impl StopWorld for XenSource {
         if self.is_waiting() {
             return Ok(Life::Alive);
         }
+        if self.frozen
+            && let Some(guardian) = &mut self.guardian
+        {
+            // The domain has not begun.
+            guardian.still_freezing();
+        }
         self.current.refresh_modes();
         if self.current.memory.is_stale() {
             self.current.memory.forget();
@@ -612,6 +659,7 @@ impl StopWorld for XenSource {
         totals.extend((paused_ns > 0).then(|| (PAUSED_BY_OTHERS_NS.to_owned(), paused_ns)));
         let lives = self.follow.as_ref().map(|follow| follow.life + 1);
         totals.extend(lives.map(|lives| ("lives".to_string(), u64::from(lives))));
+        totals.extend((self.narrow > 0).then(|| (NARROW_SAMPLES.to_owned(), self.narrow)));
         totals
     }
 }

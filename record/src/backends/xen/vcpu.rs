@@ -102,6 +102,17 @@ pub fn read_place(
     Some(paging)
 }
 
+/// Where the code segment of an x86-64 vCPU begins, unless it has translated addresses: at 0 but in real mode.
+pub fn code_base(bytes: &[u8], kind: ContextKind) -> u64 {
+    const PROTECTED: u64 = 1;
+    match Context::of(bytes, kind) {
+        Some(Context::X86_64(context)) if context.control[0] & PROTECTED == 0 => {
+            (context.user_regs.cs & 0xffff) << 4
+        }
+        _ => 0,
+    }
+}
+
 /// Reads all registers of a context, if there are enough bytes.
 pub fn read_registers(bytes: &[u8], kind: ContextKind, out: &mut Registers) {
     match Context::of(bytes, kind) {

@@ -40,7 +40,7 @@ impl DomainCall {
         Ok(DomainCall(buffer).filled(&question))
     }
 
-    /// Prepares the call that gets a vCPU's EFER.
+    /// Prepares the call that gets a vCPU's EFER and code segment.
     ///
     /// # Errors
     /// There is no memory for it.
@@ -95,6 +95,11 @@ impl DomainCall {
     /// The vCPU's EFER, from a call of [`DomainCall::processor_mode`].
     pub fn efer(&self) -> Option<u64> {
         read(self.0.bytes(), RECORD_AT + domctl::HVM_CPU_EFER)
+    }
+
+    /// The attributes of the vCPU's code segment, from the same call.
+    pub fn code_attributes(&self) -> Option<u32> {
+        read(self.0.bytes(), RECORD_AT + domctl::HVM_CPU_CODE_ATTRIBUTES)
     }
 }
 

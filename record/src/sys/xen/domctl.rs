@@ -188,5 +188,7 @@ pub(super) struct HvmContextPartial {
 pub(super) const HVM_RECORD_CPU: u32 = 2;
 /// Bytes that `struct hvm_hw_cpu` may have, and room to grow.
 pub(super) const HVM_CPU_BYTES: usize = 2048;
+/// Offset of `cs_arbytes` in `struct hvm_hw_cpu`.
+pub(super) const HVM_CPU_CODE_ATTRIBUTES: usize = 888;
 /// Offset of `msr_efer` in `struct hvm_hw_cpu`.
 pub(super) const HVM_CPU_EFER: usize = 992;

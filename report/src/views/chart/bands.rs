@@ -1,0 +1,88 @@
+//! The phases that a chart shows as bands, between a thread and its stacks.
+//!
+//! Input: samples of a guest's boot or of a process, and the functions that begin phases. Output: the root of the boxes
+//! at a time: the thread, or the phase of the thread.
+
+use super::Thread;
+use crate::profile::Profile;
+use crate::profile::tree::NodeId;
+use crate::text::printable;
+use crate::views::phases::Phase;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+/// When phases begin, ascending: the time since the start of the recording, and the name.
+#[derive(Debug, Default)]
+pub(super) struct Bands(Vec<(u64, String)>);
+
+impl Bands {
+    /// The phases of these threads, which are of one guest or process.
+    pub fn of<'t>(
+        threads: impl Iterator<Item = &'t Thread>,
+        phases: &[Phase],
+        profile: &Profile,
+    ) -> Bands {
+        if phases.is_empty() {
+            return Bands::default();
+        }
+        let mut firsts: BTreeMap<NodeId, u64> = BTreeMap::new();
+        for stack in threads.flat_map(|(_, samples)| samples) {
+            let first = firsts.entry(stack.node).or_insert(stack.since_ns);
+            *first = stack.since_ns.min(*first);
+        }
+        let mut begun = vec![None; phases.len()];
+        for (node, since_ns) in firsts {
+            for label in profile.tree.outwards(node) {
+                let name = profile.labels.name(label);
+                for (phase, begun) in phases.iter().zip(&mut begun) {
+                    if phase.function == name {
+                        *begun = Some(begun.map_or(since_ns, |known: u64| known.min(since_ns)));
+                    }
+                }
+            }
+        }
+        let phases = phases.iter().zip(begun);
+        let bands = phases.filter_map(|(phase, begun)| Some((begun?, word(&phase.name))));
+        let mut bands: Vec<(u64, String)> = bands.collect();
+        bands.sort();
+        Bands(bands)
+    }
+
+    pub fn are_none(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(_, name)| name.as_str())
+    }
+
+    /// What is below all boxes of thread `root` at a time.
+    pub fn root<'r>(&self, root: &'r str, since_ns: u64) -> Cow<'r, str> {
+        let begun = self
+            .0
+            .partition_point(|(begun_ns, _)| *begun_ns <= since_ns);
+        match begun.checked_sub(1).and_then(|last| self.0.get(last)) {
+            Some((_, name)) => Cow::Owned(format!("{root};{name}")),
+            None => Cow::Borrowed(root),
+        }
+    }
+}
+
+/// A name as a part of a line.
+fn word(name: &str) -> String {
+    format!("phase {}", printable(name).replace(';', ":"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_band_lasts_until_the_next() {
+        let bands = Bands(vec![(10, "phase early".into()), (30, "phase late".into())]);
+        let at = [9, 10, 29, 30, u64::MAX].map(|since_ns| bands.root("vCPU 0", since_ns));
+        let (early, late) = ("vCPU 0;phase early", "vCPU 0;phase late");
+        assert_eq!(at, ["vCPU 0", early, early, late, late]);
+        assert_eq!(Bands::default().root("vCPU 0", 5), "vCPU 0");
+    }
+}
