@@ -251,7 +251,7 @@ impl Args {
             Some(pid) => Some(format!(
                 "a process is a target of its own, without an option: uniprof record pid:{pid}"
             )),
-            None => target::instead_of(&self.targets).or_else(|| self.ambiguous()),
+            None => (self.ambiguous()).or_else(|| target::instead_of(&self.targets)),
         }
     }
 

@@ -25,8 +25,8 @@ const ROOT_FILES_MAX: [(&str, usize); 5] = [
     ("agent", 9),
     ("format", 20),
     ("record", 9),
-    ("report", 16),
-    ("", 37),
+    ("report", 17),
+    ("", 38),
 ];
 /// Length of the longest line of the sources (characters).
 const LINE_CHARACTERS_MAX: usize = 120;
