@@ -251,6 +251,8 @@ impl Args {
             Some(pid) => Some(format!(
                 "a process is a target of its own, without an option: uniprof record pid:{pid}"
             )),
+            // Of a boot it may be a domain that is not there yet.
+            None if self.boot.boot => self.ambiguous(),
             None => (self.ambiguous()).or_else(|| target::instead_of(&self.targets)),
         }
     }
