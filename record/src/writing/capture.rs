@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use uprof::cold::{End, Loss, LossReason, Metadata};
 use uprof::{BlockType, Item, Joined, OpenError, StreamReader, Writer};
 
@@ -28,6 +29,8 @@ pub struct Capture {
     pub segments: Vec<(File, u64)>,
     /// Who waits for the result.
     pub replies: Vec<UnixStream>,
+    /// Counts the windows that have not been written.
+    pub(super) _unwritten: Arc<()>,
 }
 
 /// What a saved window holds.

@@ -37,10 +37,14 @@ const SEGMENTS: u64 = 8;
 const SHORTEST_NS: u64 = 500_000_000;
 /// Most records of what exists that the window's segments remember.
 const MOST_CHANGES: usize = 1 << 18;
-/// A function that is not found after so long is reported.
+/// A function that is not found after so long is reported, if all images were read; and after so long in any case.
 const FIND_NS: u64 = 2_000_000_000;
+const FIND_NS_MAX: u64 = 30_000_000_000;
 /// Shortest time between two saves by hand.
 const LEAST_GAP_NS: u64 = 1_000_000_000;
+/// Most saved windows that have not been written; further ones wait, and become one. Each takes some ten open files, and
+/// the space of what has left the ring.
+const UNWRITTEN_MAX: usize = 4;
 /// Longest wait for a program that asked for a save and doesn't read the answer.
 const REPLY_WAIT: Duration = Duration::from_millis(10);
 /// Most bytes of a minute of one vCPU at 99 Hz with frame pointers.
@@ -111,6 +115,8 @@ pub struct FlightRecorder {
     due: Vec<DueSave>,
     signals: u32,
     saved_ns: Option<u64>,
+    /// One more than there are windows that have not been written.
+    unwritten: Arc<()>,
     number: u64,
     written_samples: u64,
     /// Samples that an error of the disk has lost since the last segment.
@@ -140,10 +146,10 @@ impl FlightRecorder {
             is_guest,
         };
         let now_ns = clock.monotonic_ns;
-        let gap_ns = nanoseconds(keep.window);
+        let window_ns = nanoseconds(keep.window);
         let mut recorder = FlightRecorder {
             folder: keep.folder.by_descriptor(),
-            triggers: Triggers::new(keep.triggers.clone(), sampled, now_ns, gap_ns),
+            triggers: Triggers::new(keep.triggers.clone(), sampled, now_ns, window_ns),
             metadata: metadata.clone(),
             began_ns: now_ns,
             writer: None,
@@ -154,6 +160,7 @@ impl FlightRecorder {
             due: Vec::new(),
             signals: signal::saves_asked(),
             saved_ns: None,
+            unwritten: Arc::default(),
             number: 0,
             written_samples: 0,
             lost: 0,
@@ -241,15 +248,19 @@ impl FlightRecorder {
             is_process && event.what == TaskChange::Ended && event.task.vcpu == event.task.space
         });
         ended.for_each(|event| self.triggers.forget_functions(event.task.space));
+        // Asked first: what was read is then among what was found.
+        let all_read = finder.waiting() == 0;
         for found in finder.found() {
             self.triggers
                 .add_function(found.space, found.number, found.addresses);
         }
-        let missing = if now_ns.saturating_sub(self.began_ns) < FIND_NS {
-            Vec::new()
-        } else {
+        let since_ns = now_ns.saturating_sub(self.began_ns);
+        let missing = if all_read && since_ns >= FIND_NS || since_ns >= FIND_NS_MAX {
             finder.missing()
+        } else {
+            Vec::new()
         };
+        let left_out = finder.take_left_out();
         for name in missing {
             let advice = if self.metadata.target.kind.is_guest() {
                 "for a guest, --elf FILE gives them"
@@ -259,6 +270,11 @@ impl FlightRecorder {
             self.report(format!(
                 "no function `{name}` is in the symbol tables of the target so far ({advice}): share({name}) can't \
                  save until there is one"
+            ));
+        }
+        if left_out > 0 {
+            self.report(format!(
+                "{left_out} mappings came faster than their symbol tables could be read: share(FUNCTION) doesn't know                  their functions"
             ));
         }
     }
@@ -288,7 +304,8 @@ impl FlightRecorder {
             let _ = writer.finish(end);
         }
         self.measure();
-        self.saved_ns = None;
+        // The last save waits for nothing.
+        (self.saved_ns, self.unwritten) = (None, Arc::default());
         self.ask_for_saves(end.time_ns);
         if let Ok(capture) = self.capture(end.clone(), "the last window".into()) {
             let _ = self.keep.events.send(KeepEvent::Last(capture));
@@ -532,7 +549,9 @@ impl FlightRecorder {
             });
         }
         let may = |saved_ns| now_ns.saturating_sub(saved_ns) >= LEAST_GAP_NS;
-        if !self.due.iter().any(|due| due.at_ns <= now_ns) || !self.saved_ns.is_none_or(may) {
+        let is_slow = Arc::strong_count(&self.unwritten) > UNWRITTEN_MAX;
+        let is_due = self.due.iter().any(|due| due.at_ns <= now_ns);
+        if !is_due || !self.saved_ns.is_none_or(may) || is_slow {
             return;
         }
         let (due, later) = std::mem::take(&mut self.due)
@@ -579,6 +598,7 @@ impl FlightRecorder {
         let segments = self.segments.iter();
         let segments = segments.map(|segment| Ok((open(&segment.name)?, segment.bytes)));
         Ok(Capture {
+            _unwritten: Arc::clone(&self.unwritten),
             reason,
             metadata: self.metadata.clone(),
             first_ns: self.segments.front().map_or(0, |it| it.began_ns),

@@ -11,11 +11,15 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use uprof::cold::{Mapping, ModuleChange, ModuleEvent};
 
 /// Most mappings that wait to be looked at; further ones are not.
-const MOST_WAITING: usize = 4096;
+const MOST_WAITING: u64 = 1 << 16;
+/// Most functions that wait to be taken.
+const MOST_FOUND: usize = 4096;
 /// Most images whose functions are remembered.
 const MOST_IMAGES: usize = 4096;
 
@@ -37,8 +41,12 @@ pub struct FunctionFinder {
     is_known: Vec<bool>,
     /// Images of a guest are named as the user named them.
     is_guest: bool,
-    asked: SyncSender<(u32, Mapping)>,
+    asked: Sender<(u32, Mapping)>,
     found: Receiver<FoundFunction>,
+    /// Mappings that were handed over, that were looked at, and that were too many.
+    asked_count: u64,
+    done_count: Arc<AtomicU64>,
+    left_out: u64,
 }
 
 impl FunctionFinder {
@@ -47,8 +55,10 @@ impl FunctionFinder {
     /// # Errors
     /// The thread can't be started.
     pub fn start(names: Vec<String>, is_guest: bool) -> io::Result<Self> {
-        let (asked, mappings) = sync_channel::<(u32, Mapping)>(MOST_WAITING);
-        let (sender, found) = sync_channel(MOST_WAITING);
+        let (asked, mappings) = channel::<(u32, Mapping)>();
+        let (sender, found) = sync_channel(MOST_FOUND);
+        let done_count = Arc::new(AtomicU64::new(0));
+        let done = Arc::clone(&done_count);
         let mut images = Images {
             names: names.clone(),
             is_guest,
@@ -67,6 +77,7 @@ impl FunctionFinder {
                         return;
                     }
                 }
+                done.fetch_add(1, Ordering::Release);
             }
         })?;
         Ok(FunctionFinder {
@@ -75,6 +86,9 @@ impl FunctionFinder {
             is_guest,
             asked,
             found,
+            asked_count: 0,
+            done_count,
+            left_out: 0,
         })
     }
 
@@ -84,12 +98,28 @@ impl FunctionFinder {
     }
 
     /// Looks for the functions in a new mapping.
-    pub fn ask(&self, event: &ModuleEvent) {
-        if let ModuleChange::Mapped(mapping) = &event.what
-            && (mapping.path.starts_with('/') || self.is_guest && !mapping.path.starts_with('['))
-        {
-            let _ = self.asked.try_send((event.space, mapping.clone()));
+    pub fn ask(&mut self, event: &ModuleEvent) {
+        let ModuleChange::Mapped(mapping) = &event.what else {
+            return;
+        };
+        if !(mapping.path.starts_with('/') || self.is_guest && !mapping.path.starts_with('[')) {
+            return;
         }
+        if self.waiting() >= MOST_WAITING {
+            self.left_out += 1;
+        } else if self.asked.send((event.space, mapping.clone())).is_ok() {
+            self.asked_count += 1;
+        }
+    }
+
+    /// Number of mappings that have not been looked at yet.
+    pub fn waiting(&self) -> u64 {
+        self.asked_count - self.done_count.load(Ordering::Acquire)
+    }
+
+    /// Number of mappings that won't be looked at, since the last call: too many waited.
+    pub fn take_left_out(&mut self) -> u64 {
+        std::mem::take(&mut self.left_out)
     }
 
     /// The function of this number was found.
@@ -217,11 +247,12 @@ mod tests {
         let names = vec!["main".to_owned(), "no_such_function".to_owned()];
         let mut finder = FunctionFinder::start(names, false).unwrap();
         let what = ModuleChange::Mapped(mapping.unwrap());
-        finder.ask(&ModuleEvent {
+        let event = ModuleEvent {
             time_ns: 1,
             space: std::process::id(),
             what,
-        });
+        };
+        finder.ask(&event);
         let began = Instant::now();
         let found = loop {
             match finder.found().pop() {
@@ -236,5 +267,11 @@ mod tests {
         assert_eq!(size, image[0].1.end - image[0].1.start);
         assert_eq!(finder.missing(), ["no_such_function"]);
         assert!(finder.missing().is_empty());
+        // Nobody takes what is found, so that mappings wait.
+        let enough = MOST_WAITING + MOST_FOUND as u64 + 100;
+        (0..enough).for_each(|_| finder.ask(&event));
+        assert!(finder.waiting() <= MOST_WAITING);
+        assert!((99..=enough - MOST_WAITING).contains(&finder.take_left_out()));
+        assert_eq!(finder.take_left_out(), 0);
     }
 }

@@ -65,6 +65,7 @@ pub struct Triggers {
     watches: Vec<Watch>,
     sampled: Sampled,
     began_ns: u64,
+    window_ns: u64,
     gap_ns: u64,
     saves: u32,
     /// The last address of each task.
@@ -81,6 +82,8 @@ struct Watch {
     parts: VecDeque<Part>,
     is_armed: bool,
     saved_ns: Option<u64>,
+    /// It became true too soon after a save, then, in these words.
+    late: Option<(u64, String)>,
 }
 
 /// What was seen in a part of the time.
@@ -94,19 +97,22 @@ struct Part {
 }
 
 impl Triggers {
-    /// Begins at `began_ns`. The same condition saves again after `gap_ns`, and once it was false in between.
-    pub fn new(triggers: Vec<Trigger>, sampled: Sampled, began_ns: u64, gap_ns: u64) -> Self {
+    /// Begins at `began_ns`. The same condition saves again once the window is another one, and it was false in between.
+    /// If it becomes true earlier, it saves then: the window still has it.
+    pub fn new(triggers: Vec<Trigger>, sampled: Sampled, began_ns: u64, window_ns: u64) -> Self {
         let watch = |trigger| Watch {
             trigger,
             parts: VecDeque::new(),
             is_armed: true,
             saved_ns: None,
+            late: None,
         };
         Triggers {
             watches: triggers.into_iter().map(watch).collect(),
             sampled,
             began_ns,
-            gap_ns: gap_ns.max(LEAST_GAP_NS),
+            window_ns,
+            gap_ns: window_ns.max(LEAST_GAP_NS),
             saves: 0,
             addresses: HashMap::new(),
             moved_ns: began_ns,
@@ -210,16 +216,27 @@ impl Triggers {
         for number in 0..self.watches.len() {
             let found = self.judge(number, judged_ns);
             let watch = &mut self.watches[number];
-            let Some(why) = found else {
-                watch.is_armed = true;
-                continue;
-            };
+            match found {
+                Some(why) if std::mem::replace(&mut watch.is_armed, false) => {
+                    watch.late.get_or_insert((now_ns, why));
+                }
+                Some(_) => {}
+                None => watch.is_armed = true,
+            }
             let may = |saved_ns| now_ns.saturating_sub(saved_ns) >= self.gap_ns;
-            if watch.is_armed && watch.saved_ns.is_none_or(may) && self.saves < MOST_SAVES {
-                watch.is_armed = false;
+            let window_ns = self.window_ns;
+            (watch.late).take_if(|late| now_ns.saturating_sub(late.0) > window_ns);
+            if watch.saved_ns.is_none_or(may)
+                && self.saves < MOST_SAVES
+                && let Some((since_ns, why)) = watch.late.take()
+            {
                 watch.saved_ns = Some(now_ns);
                 self.saves += 1;
-                reasons.push(format!("{}: {why}", watch.trigger.text));
+                let ago = match now_ns.saturating_sub(since_ns) {
+                    0 => String::new(),
+                    ns => format!(", {:.1} s ago", ns as f64 / 1e9),
+                };
+                reasons.push(format!("{}: {why}{ago}", watch.trigger.text));
             }
         }
         reasons

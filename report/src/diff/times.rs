@@ -34,6 +34,8 @@ impl RunTime {
 
 /// An interval of more than this part of the ratio on each side is shown by its ends, since it isn't symmetric.
 const WIDE: f64 = 0.3;
+/// An interval that ends beyond so many times the ratio says nothing.
+const MOST_SAID: f64 = 100.0;
 
 /// B's time as a part of A's.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -103,7 +105,7 @@ impl TimeRatio {
         let (low, high) = self.interval;
         if half <= WIDE * self.ratio {
             format!("{:.3} ± {half:.3}", self.ratio)
-        } else if half.is_finite() {
+        } else if high < MOST_SAID * self.ratio {
             format!("between {low:.2} and {high:.2}")
         } else {
             format!("about {:.2}, of too few runs to say how exact,", self.ratio)
@@ -184,6 +186,13 @@ mod tests {
             let ratio = TimeRatio::new(sides, true, 0.95).unwrap();
             assert!(!ratio.is_certain() && !ratio.excludes(5.0), "{ratio:?}");
         }
+        let two = TimeRatio::new([&[1.0, 1.3], &[1.2, 0.9]], false, 0.999).unwrap();
+        assert!(two.interval.1.is_finite() && !two.is_certain(), "{two:?}");
+        assert!(
+            two.words().ends_with("too few runs to say how exact,"),
+            "{}",
+            two.words()
+        );
         assert_eq!(TimeRatio::new([&[], &[1.0]], true, 0.95), None);
         assert_eq!(TimeRatio::new([&[0.0], &[1.0]], true, 0.95), None);
     }

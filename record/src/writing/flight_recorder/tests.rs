@@ -209,6 +209,41 @@ fn a_condition_that_always_holds_saves_once_and_one_that_comes_back_up_to_a_limi
     assert_eq!(saves(always, "often.uprof", true), (MOST_SAVES, 1));
 }
 
+/// Busy for 4 s from its start on, and 20 s later; a window of a minute.
+#[test]
+fn a_condition_that_comes_back_too_soon_is_saved_while_the_window_has_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let busy = Trigger {
+        text: "busy".into(),
+        condition: Condition::Busy(0.5),
+        for_ns: SECOND_NS,
+    };
+    let file = folder.path().join("run.uprof");
+    let (mut recorder, events) = recorder(&file, 60, vec![busy]);
+    let mut chain = [Frame::exact(0); 20];
+    let mut saved = Vec::new();
+    for number in 0..400_u64 {
+        let now_ns = START_NS + number * WRITE_NS;
+        let after = number * WRITE_NS / SECOND_NS;
+        if after < 4 || (20..24).contains(&after) {
+            for at in 1..=40 {
+                recorder.sample(&sample(&mut chain, now_ns + at * 10_000_000));
+            }
+        }
+        recorder.write(&mut Pending::default(), &[], now_ns + WRITE_NS);
+        let new = events.try_iter().map(|event| match event {
+            KeepEvent::Save(_) => after,
+            other => panic!("{other:?}"),
+        });
+        saved.extend(new);
+    }
+    let [first, second] = saved[..] else {
+        panic!("{saved:?}")
+    };
+    assert!((1..4).contains(&first), "{saved:?}");
+    assert!((60..=first + 61).contains(&second), "{saved:?}");
+}
+
 #[test]
 fn saves_by_hand_are_a_second_apart() {
     let folder = tempfile::tempdir().unwrap();
@@ -235,6 +270,39 @@ fn saves_by_hand_are_a_second_apart() {
         saved_ns[1].1 > 1,
         "those that waited share one: {saved_ns:?}"
     );
+}
+
+#[test]
+fn saves_wait_while_others_are_not_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut recorder, events) = recorder(&folder.path().join("run.uprof"), 1, Vec::new());
+    let mut captures = Vec::new();
+    for number in 1..=40 {
+        let (near, _far) = UnixStream::pair().unwrap();
+        recorder.keep.requests.ask("test".into(), near);
+        let now_ns = START_NS + number * SECOND_NS;
+        recorder.write(&mut Pending::default(), &[], now_ns);
+        captures.extend(events.try_iter().map(|event| match event {
+            KeepEvent::Save(capture) => capture.replies.len(),
+            other => panic!("{other:?}"),
+        }));
+    }
+    assert_eq!(captures, [1; 40], "they are written at once");
+    let mut waiting = Vec::new();
+    for number in 41..=60 {
+        let (near, _far) = UnixStream::pair().unwrap();
+        recorder.keep.requests.ask("test".into(), near);
+        let now_ns = START_NS + number * SECOND_NS;
+        recorder.write(&mut Pending::default(), &[], now_ns);
+        waiting.extend(events.try_iter());
+    }
+    assert_eq!(waiting.len(), UNWRITTEN_MAX);
+    waiting.clear();
+    recorder.write(&mut Pending::default(), &[], START_NS + 61 * SECOND_NS);
+    let KeepEvent::Save(late) = events.try_iter().next().unwrap() else {
+        panic!("no save")
+    };
+    assert_eq!(late.replies.len(), 20 - UNWRITTEN_MAX, "they become one");
 }
 
 #[test]
