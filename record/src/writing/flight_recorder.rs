@@ -274,7 +274,8 @@ impl FlightRecorder {
         }
         if left_out > 0 {
             self.report(format!(
-                "{left_out} mappings came faster than their symbol tables could be read: share(FUNCTION) doesn't know                  their functions"
+                "{left_out} mappings came faster than their symbol tables could be read: share(FUNCTION) doesn't \
+                 know their functions"
             ));
         }
     }

@@ -97,8 +97,8 @@ struct Part {
 }
 
 impl Triggers {
-    /// Begins at `began_ns`. The same condition saves again once the window is another one, and it was false in between.
-    /// If it becomes true earlier, it saves then: the window still has it.
+    /// Begins at `began_ns`. The same condition saves again once the window is another one, and it was false in
+    /// between. If it becomes true earlier, it saves then: the window still has it.
     pub fn new(triggers: Vec<Trigger>, sampled: Sampled, began_ns: u64, window_ns: u64) -> Self {
         let watch = |trigger| Watch {
             trigger,
