@@ -42,8 +42,8 @@ const FIND_NS: u64 = 2_000_000_000;
 const FIND_NS_MAX: u64 = 30_000_000_000;
 /// Shortest time between two saves by hand.
 const LEAST_GAP_NS: u64 = 1_000_000_000;
-/// Most saved windows that have not been written; further ones wait, and become one. Each takes some ten open files, and
-/// the space of what has left the ring.
+/// Most saved windows that have not been written; further ones wait, and become one. Each takes some ten open files,
+/// and the space of what has left the ring.
 const UNWRITTEN_MAX: usize = 4;
 /// Longest wait for a program that asked for a save and doesn't read the answer.
 const REPLY_WAIT: Duration = Duration::from_millis(10);
