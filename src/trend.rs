@@ -1,6 +1,7 @@
 //! `uniprof trend`: which functions of a service changed over time, when, and how certain is that?
 
 use crate::candidates::recordings;
+use crate::diff::verdicts::apply_rules;
 use crate::form::FormFlag;
 use crate::images::place_given;
 use crate::outcome::{Outcome, describe};
@@ -12,12 +13,11 @@ use crate::showing::Showing;
 use anyhow::{Context, anyhow, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
-use uniprof_report::diff::{Rule, RuleError, RuleVerdict};
+use uniprof_report::diff::{Rule, RuleError};
 use uniprof_report::images::Library;
 use uniprof_report::recording::Recording;
 use uniprof_report::trend::table::{self, TableOptions};
 use uniprof_report::trend::{Collector, Order, Trend, TrendOptions, html, json, markdown};
-use uniprof_report::views::workflow::{Level, annotate};
 
 /// Say which functions of a service changed over time, and since when
 #[derive(Debug, clap::Args)]
@@ -116,10 +116,9 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
         }
     }
     let is_incomplete = trend.points.iter().any(|point| point.is_incomplete);
-    args.apply_rules(
-        &trend,
-        Outcome::lossy_if(is_incomplete || !failed.is_empty()),
-    )
+    let outcome = Outcome::lossy_if(is_incomplete || !failed.is_empty());
+    let how = (args.format, args.allow_missing);
+    apply_rules(&args.fail_if, &trend, how, outcome)
 }
 
 impl Args {
@@ -167,26 +166,6 @@ impl Args {
             FormFlag::Github => markdown::write_annotations,
         };
         self.showing.write(|out| write(trend, options, out))
-    }
-
-    fn apply_rules(&self, trend: &Trend, mut outcome: Outcome) -> anyhow::Result<Outcome> {
-        for rule in &self.fail_if {
-            match rule.verdict(trend)? {
-                RuleVerdict::Passed(how) => inform(&how),
-                RuleVerdict::Broken(why) => {
-                    say(&why);
-                    if self.format == FormFlag::Github {
-                        write_to_stdout(|out| annotate(Level::Error, &why, out))?;
-                    }
-                    outcome = Outcome::Lossy;
-                }
-                RuleVerdict::Missing(why) if self.allow_missing => say(&why),
-                RuleVerdict::Missing(why) => {
-                    bail!("{why}; is it spelt as in the table? --allow-missing lets the rule pass")
-                }
-            }
-        }
-        Ok(outcome)
     }
 }
 

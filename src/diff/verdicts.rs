@@ -120,27 +120,39 @@ impl Verdicts {
         Comparison<S, V>: RuleSubject,
     {
         let is_incomplete = found.accounts.iter().any(|account| account.is_incomplete());
-        let mut outcome = Outcome::lossy_if(is_incomplete);
-        let mut missing = None;
-        for rule in &self.fail_if {
-            match rule.verdict(found)? {
-                RuleVerdict::Passed(how) => inform(&how),
-                RuleVerdict::Broken(why) => {
-                    say(&why);
-                    if self.format == FormFlag::Github {
-                        write_to_stdout(|out| annotate(Level::Error, &why, out))?;
-                    }
-                    outcome = Outcome::Lossy;
-                }
-                RuleVerdict::Missing(why) if self.allow_missing => say(&why),
-                RuleVerdict::Missing(why) => missing = Some(why),
-            }
-        }
-        if let Some(why) = missing {
-            bail!("{why}; is it spelt as in the table? --allow-missing lets the rule pass");
-        }
-        Ok(outcome)
+        let outcome = Outcome::lossy_if(is_incomplete);
+        let how = (self.format, self.allow_missing);
+        apply_rules(&self.fail_if, found, how, outcome)
     }
+}
+
+/// The outcome by rules, of what is `outcome` without them: each rule is told, and one that names no function fails,
+/// unless that is allowed.
+pub fn apply_rules(
+    rules: &[Rule],
+    subject: &impl RuleSubject,
+    (format, allows_missing): (FormFlag, bool),
+    mut outcome: Outcome,
+) -> anyhow::Result<Outcome> {
+    let mut missing = None;
+    for rule in rules {
+        match rule.verdict(subject)? {
+            RuleVerdict::Passed(how) => inform(&how),
+            RuleVerdict::Broken(why) => {
+                say(&why);
+                if format == FormFlag::Github {
+                    write_to_stdout(|out| annotate(Level::Error, &why, out))?;
+                }
+                outcome = Outcome::Lossy;
+            }
+            RuleVerdict::Missing(why) if allows_missing => say(&why),
+            RuleVerdict::Missing(why) => missing = Some(why),
+        }
+    }
+    if let Some(why) = missing {
+        bail!("{why}; is it spelt as in the table? --allow-missing lets the rule pass");
+    }
+    Ok(outcome)
 }
 
 fn parse_rule(text: &str) -> Result<Rule, RuleError> {
