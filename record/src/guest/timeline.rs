@@ -336,6 +336,11 @@ impl Timeline {
     /// Shares out the time in which exits were not recorded as the rest was spent, and returns for how much time with a
     /// processor the exits since then stand, and in how much of it they were recorded. `None` if that was all of it.
     pub fn share_out(&mut self) -> Option<(u64, u64)> {
+        // What no event has shown yet: the time that was told can't be placed later.
+        if let Some(unclear) = &mut self.unclear {
+            let unclear = std::mem::take(unclear);
+            self.unwatched.merge(unclear);
+        }
         let in_exits = std::mem::take(&mut self.in_exits);
         self.share(
             in_exits,
@@ -495,6 +500,29 @@ mod tests {
         assert_eq!(found(Place::Monitor), Some(51 + 43));
         assert_eq!(found(Place::Ready), Some(50));
         assert!(found(Place::Unknown).unwrap_or(0) <= 6, "{places:?}");
+    }
+
+    #[test]
+    fn time_that_was_told_is_not_placed_again() {
+        let (mut timeline, mut table) = (Timeline::new(TASK, 0), ExitTable::default());
+        let (_, paused) = both_ends(0);
+        let events = [
+            (0, VcpuEvent::Entry),
+            (100, VcpuEvent::Unwatched),
+            (200, VcpuEvent::Watched { known: false }),
+        ];
+        for (time_ns, event) in events {
+            timeline.handle(event, time_ns, &paused, &mut table);
+        }
+        for (end_ns, event) in [(300, None), (400, Some(exit(0x7b))), (500, None)] {
+            if let Some(event) = event {
+                timeline.handle(event, end_ns - 10, &paused, &mut table);
+            }
+            timeline.advance(end_ns, &paused);
+            timeline.share_out();
+            let since_ns = if end_ns == 300 { 0 } else { end_ns - 100 };
+            assert_eq!(timeline.take(0).iter().sum::<u64>(), end_ns - since_ns);
+        }
     }
 
     const OUT: VcpuEvent = VcpuEvent::SwitchedOut { preempted: false };
