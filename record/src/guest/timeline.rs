@@ -33,7 +33,7 @@ pub enum VcpuEvent {
     Unwatched,
     /// Exits are recorded again.
     Watched {
-        /// Whether they might have been all the time: there was none.
+        /// Whether events have shown what it does now.
         known: bool,
     },
 }
@@ -97,6 +97,8 @@ pub struct Timeline {
     mode: Mode,
     cpu: Cpu,
     exit: Option<Exit>,
+    /// Whether exits were recorded when it began: else it counts among those that were not.
+    exit_is_watched: bool,
     /// When that began, and when KVM returned to the monitor.
     exit_ns: (u64, Option<u64>),
     /// Whether it has been in the guest.
@@ -116,6 +118,8 @@ pub struct Timeline {
     /// the hypervisor or the monitor.
     unclear: Option<Unwatched>,
     in_exits: Unwatched,
+    /// How much of [`Place::Hypervisor`] was of exits that it ended by itself.
+    ended_by_hypervisor_ns: u64,
     preempted_ns: u64,
     /// Time that the thread waited for a processor, by the kernel's count, and has not been moved to
     /// [`Place::Ready`] yet.
@@ -135,6 +139,7 @@ impl Timeline {
             mode: Mode::Unknown,
             cpu: Cpu::On,
             exit: None,
+            exit_is_watched: true,
             exit_ns: (0, None),
             has_run: false,
             waits_from_start: false,
@@ -145,6 +150,7 @@ impl Timeline {
             unwatched: Unwatched::default(),
             unclear: None,
             in_exits: Unwatched::default(),
+            ended_by_hypervisor_ns: 0,
             preempted_ns: 0,
             delay_ns: 0,
         }
@@ -221,7 +227,7 @@ impl Timeline {
         self.advance(time_ns, pauses);
         match event {
             VcpuEvent::Exit(_) => self.clear(Mode::Guest),
-            VcpuEvent::ToMonitor { .. } => self.clear(Mode::Hypervisor),
+            VcpuEvent::ToMonitor { interrupted: false } => self.clear(Mode::Hypervisor),
             // KVM handled the exit, or the monitor did.
             VcpuEvent::Entry => self.clear(Mode::Monitor),
             _ => {}
@@ -229,6 +235,7 @@ impl Timeline {
         match event {
             VcpuEvent::Exit(exit) => {
                 (self.mode, self.exit) = (Mode::Hypervisor, Some(exit));
+                self.exit_is_watched = self.is_watched;
                 self.exit_ns = (time_ns, None);
                 // A thread that exits runs, even if the record of its switch was lost.
                 self.cpu = Cpu::On;
@@ -240,6 +247,8 @@ impl Timeline {
                     exit.cause.argument.get_or_insert(argument);
                 }
             }
+            // It may be halted, and goes on with that.
+            VcpuEvent::ToMonitor { interrupted: true } if self.unclear.is_some() => {}
             VcpuEvent::ToMonitor { interrupted } => {
                 self.waits_from_start = interrupted && !self.has_run;
                 // A KVM that doesn't say when it enters the guest would stay in the monitor.
@@ -249,8 +258,11 @@ impl Timeline {
                 }
             }
             VcpuEvent::Entry => {
-                if let Some(exit) = self.exit.take() {
+                if let Some(exit) = self.exit.take().filter(|_| self.exit_is_watched) {
                     table.add(self.task, self.cause_of(exit), &self.of_exit);
+                    if self.exit_ns.1.is_none() {
+                        self.ended_by_hypervisor_ns += self.of_exit[index(Place::Hypervisor)];
+                    }
                 }
                 (self.mode, self.cpu) = (Mode::Guest, Cpu::On);
                 (self.has_run, self.waits_from_start) = (true, false);
@@ -328,9 +340,10 @@ impl Timeline {
         self.delay_ns = 0;
     }
 
-    /// Whether the next event shows what it does now: it has left the guest, or is watched again without one.
+    /// Whether the next event shows something of the time before: the end of an exit that counts, or what it did since
+    /// it is watched again.
     pub fn needs_event(&self) -> bool {
-        self.exit.is_some() || self.unclear.is_some()
+        self.exit.is_some() && self.exit_is_watched || self.unclear.is_some()
     }
 
     /// Shares out the time in which exits were not recorded as the rest was spent, and returns for how much time with a
@@ -342,44 +355,49 @@ impl Timeline {
             self.unwatched.merge(unclear);
         }
         let in_exits = std::mem::take(&mut self.in_exits);
-        self.share(
-            in_exits,
-            &[Place::Hypervisor, Place::Monitor, Place::Halted],
-        );
+        let mut alike = self.divided(&[Place::Hypervisor, Place::Monitor, Place::Halted]);
+        // KVM would have said if it had turned to the monitor.
+        let by_hypervisor_ns = std::mem::take(&mut self.ended_by_hypervisor_ns);
+        let of_hypervisor = &mut alike[0][index(Place::Hypervisor)];
+        *of_hypervisor = by_hypervisor_ns.min(*of_hypervisor);
+        self.share(in_exits, &alike);
         let unwatched = std::mem::take(&mut self.unwatched);
-        let places = [
+        let alike = self.divided(&[
             Place::Guest,
             Place::Hypervisor,
             Place::Monitor,
             Place::Halted,
-        ];
-        let watched_ns = self.share(unwatched, &places);
-        let unwatched_ns = unwatched.awake_ns;
+        ]);
+        self.share(unwatched, &alike);
+        let (watched_ns, unwatched_ns) = (alike[0].iter().sum::<u64>(), unwatched.awake_ns);
         (unwatched_ns > 0 && watched_ns > 0).then(|| (watched_ns + unwatched_ns, watched_ns))
     }
 
-    /// Shares out unknown time as these places were, and returns for how long it was there with a processor.
-    fn share(&mut self, unknown: Unwatched, places: &[Place]) -> u64 {
-        let places = places.iter().map(|place| index(*place));
-        let asleep = |all: &Self, place: usize| all.asleep[place];
-        let awake = |all: &Self, place: usize| all.spent[place] - all.asleep[place];
-        let sums = [
-            places.clone().map(|place| awake(self, place)).sum::<u64>(),
-            places.clone().map(|place| asleep(self, place)).sum::<u64>(),
-        ];
-        for place in places {
-            let part = |ns: u64, of: u64, sum: u64| {
-                let part = u128::from(ns) * u128::from(of) / u128::from(sum.max(1));
-                u64::try_from(part).unwrap_or(0)
-            };
-            let awake_ns = part(unknown.awake_ns, awake(self, place), sums[0]);
-            let asleep_ns = part(unknown.asleep_ns, asleep(self, place), sums[1]);
+    /// The time at these places since the last [`Timeline::take`], with a processor and asleep.
+    fn divided(&self, places: &[Place]) -> [Spent; 2] {
+        let [mut awake, mut asleep] = [Spent::default(); 2];
+        for place in places.iter().map(|place| index(*place)) {
+            awake[place] = self.spent[place] - self.asleep[place];
+            asleep[place] = self.asleep[place];
+        }
+        [awake, asleep]
+    }
+
+    /// Moves unknown time to places in proportion to `alike`: time with a processor, and asleep. Without any, it stays.
+    fn share(&mut self, unknown: Unwatched, [awake, asleep]: &[Spent; 2]) {
+        let part = |ns: u64, of: &Spent, place: usize| {
+            let all = of.iter().sum::<u64>().max(1);
+            let part = u128::from(ns) * u128::from(of[place]) / u128::from(all);
+            u64::try_from(part).unwrap_or(0)
+        };
+        for place in 0..awake.len() {
+            let awake_ns = part(unknown.awake_ns, awake, place);
+            let asleep_ns = part(unknown.asleep_ns, asleep, place);
             self.spent[place] += awake_ns + asleep_ns;
             self.spent[index(Place::Unknown)] -= awake_ns + asleep_ns;
             self.asleep[place] += asleep_ns;
             self.asleep[index(Place::Unknown)] -= asleep_ns;
         }
-        sums[0]
     }
 
     /// The time spent since the last call. `delay_ns` is for how long the thread waited for a processor, by the
@@ -494,12 +512,41 @@ mod tests {
                 .find(|(one, _)| *one == place)
                 .map(|one| one.1)
         };
-        // Of 20 ns 1/7 are KVM's, 4/7 the monitor's, and 2/7 halted; then 170 ns as these 200 are.
-        assert_eq!(found(Place::Guest), Some(110 + 94));
-        assert_eq!(found(Place::Halted), Some(25 + 21 + 30 + 60));
-        assert_eq!(found(Place::Monitor), Some(51 + 43));
+        // Of 20 ns 2/3 are the monitor's and 1/3 halted, as KVM ended no exit by itself; then 170 ns as these 200 are.
+        assert_eq!(found(Place::Guest), Some(110 + 93));
+        assert_eq!(found(Place::Halted), Some(26 + 22 + 30 + 60));
+        assert_eq!(found(Place::Monitor), Some(53 + 45));
         assert_eq!(found(Place::Ready), Some(50));
         assert!(found(Place::Unknown).unwrap_or(0) <= 6, "{places:?}");
+    }
+
+    #[test]
+    fn a_halt_that_the_recorder_interrupts_is_not_the_monitors() {
+        let (mut timeline, mut table) = (Timeline::new(TASK, 0), ExitTable::default());
+        let (_, paused) = both_ends(0);
+        let events = [
+            (0, VcpuEvent::Entry),
+            (100, exit(0x78)),
+            (110, OUT),
+            (200, VcpuEvent::Unwatched),
+            (300, VcpuEvent::Watched { known: false }),
+            (400, VcpuEvent::SwitchedIn),
+            (400, SIGNAL),
+            (400, OUT),
+            (600, VcpuEvent::SwitchedIn),
+            (600, VcpuEvent::Entry),
+        ];
+        for (time_ns, event) in events {
+            timeline.handle(event, time_ns, &paused, &mut table);
+        }
+        timeline.share_out();
+        let spent = timeline.take(0);
+        let halted = spent[index(Place::Halted)];
+        assert_eq!(
+            (spent[index(Place::Guest)], halted),
+            (100, 500),
+            "{spent:?}"
+        );
     }
 
     #[test]

@@ -188,9 +188,7 @@ impl HostObserver {
                     };
                     *lost += record.lost;
                     let time_ns = record.time_ns;
-                    while let Some((turn, at_ns)) = slices.turn(time_ns, timeline.needs_event()) {
-                        timeline.handle(turn, at_ns, pauses, table);
-                    }
+                    slices.advance(time_ns, timeline, pauses, table);
                     if !slices.keeps(record.event) {
                         return;
                     }
@@ -203,9 +201,7 @@ impl HostObserver {
                 });
             }
             let (timeline, pauses, table) = (&mut vcpu.timeline, &self.pauses, &mut self.table);
-            while let Some((turn, at_ns)) = vcpu.slices.turn(until_ns, timeline.needs_event()) {
-                timeline.handle(turn, at_ns, pauses, table);
-            }
+            vcpu.slices.advance(until_ns, timeline, pauses, table);
             timeline.advance(until_ns, pauses);
             if let Some(records) = vcpu.slices.records(until_ns) {
                 // Such an error only costs time.
