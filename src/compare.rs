@@ -2,7 +2,7 @@
 //! recordings.
 
 mod commands;
-mod folders;
+pub mod folders;
 mod run_folder;
 mod run_progress;
 mod runs;

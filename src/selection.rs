@@ -191,17 +191,12 @@ impl Selection {
 
     /// Whether a recording has all labels that are asked for.
     pub fn has(&self, recording: &Recording) -> bool {
-        let labels = &recording.metadata().labels;
-        self.label.iter().all(|label| label.is_in(labels))
+        Label::are_in(&self.label, &recording.metadata().labels)
     }
 
     /// The error if none of the recordings has the labels that are asked for.
     pub fn none_of(&self, recordings: usize) -> anyhow::Error {
-        let wanted: Vec<String> = self.label.iter().map(Label::to_string).collect();
-        anyhow!(
-            "none of {recordings} recordings has the label {}; `uniprof info FILE` shows those of a recording",
-            wanted.join(" and ")
-        )
+        Label::none_of(&self.label, recordings)
     }
 
     /// Gathers a profile, with a progress bar on standard error.

@@ -1,6 +1,7 @@
 //! `uniprof trend`: which functions of a service changed over time, when, and how certain is that?
 
 use crate::candidates::recordings;
+use crate::compare::folders;
 use crate::diff::verdicts::apply_rules;
 use crate::form::FormFlag;
 use crate::images::place_given;
@@ -10,8 +11,7 @@ use crate::quantity::label::Label;
 use crate::quantity::parse_share;
 use crate::selection::{Selecting, inform, say};
 use crate::showing::Showing;
-use anyhow::{Context, anyhow, bail};
-use std::fs;
+use anyhow::{anyhow, bail};
 use std::path::{Path, PathBuf};
 use uniprof_report::diff::{Rule, RuleError};
 use uniprof_report::images::Library;
@@ -93,11 +93,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     }
     say_failed(&failed);
     if others == files.len() {
-        let labels: Vec<String> = args.label.iter().map(Label::to_string).collect();
-        bail!(
-            "none of {others} recordings has the label {}; `uniprof info FILE` shows those of a recording",
-            labels.join(" and ")
-        );
+        return Err(Label::none_of(&args.label, others));
     }
     let trend = collector.finish()?;
     if !is_page_alone {
@@ -144,7 +140,7 @@ impl Args {
         keep(file);
         let mut recording = self.selecting.part_of(Recording::open(file)?)?;
         let labels = &recording.metadata().labels;
-        if !self.label.iter().all(|label| label.is_in(labels)) {
+        if !Label::are_in(&self.label, labels) {
             return Ok(false);
         }
         place_given(&mut recording, library);
@@ -189,17 +185,10 @@ fn files(named: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
             files.push(path.clone());
             continue;
         }
-        let of_folder =
-            fs::read_dir(path).and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
-        let of_folder: Vec<PathBuf> =
-            of_folder.with_context(|| format!("cannot read the folder {}", path.display()))?;
-        let is_recording =
-            |path: &PathBuf| path.extension().is_some_and(|ending| ending == "uprof");
-        let mut of_folder: Vec<PathBuf> = of_folder.into_iter().filter(is_recording).collect();
+        let of_folder = folders::paths(path)?;
         if of_folder.is_empty() {
             bail!("{} has no recording (*.uprof)", path.display());
         }
-        of_folder.sort();
         files.extend(of_folder);
     }
     Ok(files)

@@ -48,6 +48,7 @@ pub use rule::{Figure, Rule, RuleError, RuleSubject, RuleVerdict};
 pub use sequence::{RUNS_MIN, Sequence};
 pub use series::{BLOCKS, Cell, Counts, Item, Quantity, Series, Side};
 pub use settled::{AWAITED_SHARE, LookRates, Standing};
+pub(crate) use spread::LEAST_EFFECT;
 pub use times::{RunTime, TimeRatio, Times};
 pub use verdict::{Change, Verdicts, judge};
 

@@ -499,6 +499,11 @@ impl Recording {
         &self.losses
     }
 
+    /// The time between two samples (nanoseconds), as it was asked for; `None` if nothing was.
+    pub(crate) fn period_ns(&self) -> Option<u64> {
+        1_000_000_000_000_u64.checked_div(self.metadata().sampling.rate_millihertz)
+    }
+
     /// Whether it says where the wall time of vCPUs went.
     pub fn has_vcpu_times(&self) -> bool {
         !self.vcpu_times().is_empty()

@@ -9,7 +9,16 @@ pub(crate) mod hexadecimal;
 pub(crate) mod json_writer;
 pub(crate) mod screen;
 
+pub use hexadecimal::hexadecimal;
 pub use names::short;
 pub(crate) use names::{bare, unparenthesized};
 pub use printable::printable;
 pub use screen::Screen;
+
+/// Most rows of a table, of which 0 stands for all.
+pub(crate) fn rows_max(rows: usize) -> usize {
+    match rows {
+        0 => usize::MAX,
+        rows => rows,
+    }
+}

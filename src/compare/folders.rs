@@ -21,12 +21,7 @@ pub fn open(
     selecting: &Selecting,
     library: &Library,
 ) -> anyhow::Result<Vec<Recording>> {
-    let entries =
-        fs::read_dir(folder).with_context(|| format!("cannot read the folder {folder}"))?;
-    let paths = entries.map(|entry| entry.map(|entry| entry.path()));
-    let paths = paths.collect::<Result<Vec<PathBuf>, _>>()?;
-    let is_recording = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "uprof");
-    let mut paths: Vec<PathBuf> = paths.into_iter().filter(is_recording).collect();
+    let paths = paths(Path::new(folder))?;
     if paths.is_empty() {
         bail!(
             "{folder} has no recording (*.uprof); `uniprof record --runs 5 -o {folder} -- COMMAND` makes some"
@@ -38,11 +33,26 @@ pub fn open(
             paths.len()
         );
     }
-    paths.sort();
     let opened = paths.iter().map(|path| one(path, selecting, library));
     let mut opened = opened.collect::<anyhow::Result<Vec<Recording>>>()?;
     opened.sort_by_key(Recording::start_realtime_ns);
     Ok(opened)
+}
+
+/// The recordings in a folder, by their names and in the order of these.
+///
+/// # Errors
+/// It can't be read.
+pub fn paths(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let cannot = || format!("cannot read the folder {}", folder.display());
+    let entries = fs::read_dir(folder).with_context(cannot)?;
+    let paths = entries.map(|entry| entry.map(|entry| entry.path()));
+    let mut paths = paths
+        .collect::<Result<Vec<PathBuf>, _>>()
+        .with_context(cannot)?;
+    paths.retain(|path| path.extension().is_some_and(|ending| ending == "uprof"));
+    paths.sort();
+    Ok(paths)
 }
 
 /// Opens a recording.

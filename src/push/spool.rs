@@ -12,6 +12,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use uniprof_report::push::Message;
+use uniprof_report::text::hexadecimal;
 
 /// Extension of what a server refused, after that of its format.
 const REFUSED: &str = "refused";
@@ -68,11 +69,7 @@ impl Spool {
     pub fn add(&self, message: &Message) -> io::Result<Option<PathBuf>> {
         let folder = File::open(&self.folder)?;
         let folder = Flock::lock(folder, FlockArg::LockExclusive).map_err(|(_, error)| error)?;
-        let id: String = message
-            .id
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let id = hexadecimal(&message.id);
         let start_ns = message.start_ns.max(0);
         let name = format!("{start_ns:020}-{id}.{}", self.format);
         let path = self.folder.join(name);

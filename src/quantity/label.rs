@@ -48,12 +48,24 @@ impl Label {
         pairs
     }
 
-    /// Whether this is one of a recording's labels.
+    /// Whether all that are `wanted` are among a recording's labels.
     #[cfg(feature = "report")]
-    pub fn is_in(&self, labels: &[(String, String)]) -> bool {
-        labels
-            .iter()
-            .any(|(key, value)| *key == self.key && *value == self.value)
+    pub fn are_in(wanted: &[Label], labels: &[(String, String)]) -> bool {
+        let is_in = |one: &Label| {
+            let mut labels = labels.iter();
+            labels.any(|(key, value)| *key == one.key && *value == one.value)
+        };
+        wanted.iter().all(is_in)
+    }
+
+    /// The error if none of the recordings has all that are `wanted`.
+    #[cfg(feature = "report")]
+    pub fn none_of(wanted: &[Label], recordings: usize) -> anyhow::Error {
+        let wanted: Vec<String> = wanted.iter().map(Label::to_string).collect();
+        anyhow::anyhow!(
+            "none of {recordings} recordings has the label {}; `uniprof info FILE` shows those of a recording",
+            wanted.join(" and ")
+        )
     }
 }
 

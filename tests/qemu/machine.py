@@ -165,10 +165,11 @@ class Machine:
         memory.seek(start + self.physical(name))
         return memory
 
-    def number(self, name):
-        """A number in its memory; 0 once it has ended."""
+    def number(self, name, index=0):
+        """A number in its memory, or one of an array of them; 0 once it has ended."""
         try:
             with self.reach(name) as memory:
+                memory.seek(8 * index, os.SEEK_CUR)
                 return int.from_bytes(memory.read(8), "little")
         except OSError:
             return 0

@@ -3,6 +3,7 @@
 use super::listing::{Column, Listing, ListingSource, Row};
 use super::sentence::verdict_in_markdown;
 use super::table::TableOptions;
+use crate::text::rows_max;
 use crate::text::screen::Screen;
 use crate::views::markdown::{code, list};
 use std::io::{self, Write};
@@ -14,7 +15,7 @@ use std::io::{self, Write};
 pub fn write(of: &dyn ListingSource, options: TableOptions, out: &mut dyn Write) -> io::Result<()> {
     let listing = of.listing(options.paths);
     let (certain, others) = listing.rows.split_at(listing.certain());
-    let most = options.most();
+    let most = rows_max(options.rows);
     writeln!(out, "**{}**\n", verdict_in_markdown(&listing))?;
     write_table(&listing, certain, most, out)?;
     writeln!(

@@ -9,6 +9,7 @@ use crate::recording::unit::Unit;
 use crate::recording::warnings::Warning;
 use crate::recording::{Recording, last_part};
 use crate::text::calendar::calendar;
+use crate::text::hexadecimal;
 use std::collections::BTreeSet;
 use uprof::cold::{Metadata, Place};
 use uprof::words::{duration, share};
@@ -49,8 +50,8 @@ fn build_id(recording: &Recording) -> Option<String> {
         let is_library = module.path.contains(".so") || module.path.starts_with('[');
         !is_library && !module.build_id.is_empty()
     });
-    let id = programs.next()?.build_id.iter();
-    Some(id.take(6).map(|byte| format!("{byte:02x}")).collect())
+    let id = &programs.next()?.build_id;
+    Some(hexadecimal(&id[..id.len().min(6)]))
 }
 
 /// Differences between the sides that are not changes of the program.

@@ -16,7 +16,7 @@ pub(super) const JOINED: [usize; 6] = [1, 2, 4, 6, 8, 12];
 pub(super) const LOOKED_AT: usize = 12;
 /// The smallest variance that is used, relative to that of independent samples. Regular samples of successive
 /// parts of a program vary less than independent ones.
-pub(super) const LEAST_EFFECT: f64 = 0.3;
+pub(crate) const LEAST_EFFECT: f64 = 0.3;
 
 /// The variance of an item's share of a run, `run.count(item) / run.total()`. `independent` is the variance
 /// that it would have if samples were independent.

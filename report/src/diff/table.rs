@@ -4,8 +4,8 @@ pub(crate) use super::listing::sides;
 use super::listing::{CHANGE, Column, Listing, ListingSource, Row};
 use super::sentence::verdict;
 pub(crate) use super::shares::{Cells, advice, legend};
-use crate::text::printable;
 use crate::text::screen::{Color, Screen, width};
+use crate::text::{printable, rows_max};
 use std::io::{self, Write};
 
 /// Options of the table.
@@ -21,16 +21,6 @@ pub struct TableOptions {
     pub screen: Screen,
 }
 
-impl TableOptions {
-    /// Most rows, as a number.
-    pub(crate) fn most(self) -> usize {
-        match self.rows {
-            0 => usize::MAX,
-            rows => rows,
-        }
-    }
-}
-
 /// Writes the verdict and the table: certain changes first, then by the size that is certain.
 ///
 /// # Errors
@@ -41,7 +31,7 @@ pub fn write(of: &dyn ListingSource, options: TableOptions, out: &mut dyn Write)
     let certain = listing.certain();
     screen.write_prose("", &verdict(&listing), 0, out)?;
     writeln!(out)?;
-    let most = options.most();
+    let most = rows_max(options.rows);
     let rows = &listing.rows[..most.min(listing.rows.len())];
     let columns = Columns::of(listing.columns, rows, screen);
     columns.write_heading(out)?;

@@ -217,8 +217,7 @@ fn reference(timeline: &Timeline) -> fx::ReferenceTimestamp {
 }
 
 fn period_ns(recording: Option<&Recording>) -> u64 {
-    let rate = recording.map_or(0, |one| one.metadata().sampling.rate_millihertz);
-    let period_ns = 1_000_000_000_000_u64.checked_div(rate);
+    let period_ns = recording.and_then(Recording::period_ns);
     period_ns.unwrap_or(1_000_000)
 }
 

@@ -7,6 +7,7 @@ use crate::profile::labels::LabelId;
 use crate::profile::tree::NodeId;
 use crate::profile::vcpu_times::Spent;
 use crate::recording::{Recording, Unit, last_part};
+use crate::text::hexadecimal;
 use crate::text::json_writer::JsonWriter;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -103,10 +104,7 @@ pub(crate) fn about(recording: &Recording, identify: bool) -> Value {
     } else {
         (last_part(recording.name()), recording.subject())
     };
-    let uuid = recording.uuid().map(|uuid| {
-        let digits = uuid.iter().map(|byte| format!("{byte:02x}"));
-        digits.collect::<String>()
-    });
+    let uuid = recording.uuid().map(|uuid| hexadecimal(&uuid));
     json!({
         "name": name,
         "uuid": uuid,

@@ -12,7 +12,7 @@ use crate::profile::tree::NodeId;
 use crate::recording::processes::{name_at, pid_at, task_name};
 use crate::recording::{Recording, Unit};
 use crate::text::calendar::calendar;
-use crate::text::printable;
+use crate::text::{hexadecimal, printable};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::io;
@@ -66,10 +66,7 @@ pub(crate) fn write(request: &Request<'_>, folder: &mut dyn Folder) -> io::Resul
     let [recording] = request.recordings else {
         return Err(io::Error::other("each recording has tables of its own"));
     };
-    let uuid = recording.uuid().map(|uuid| {
-        let digits = uuid.iter().map(|byte| format!("{byte:02x}"));
-        digits.collect::<String>()
-    });
+    let uuid = recording.uuid().map(|uuid| hexadecimal(&uuid));
     let uuid = uuid.ok_or_else(|| {
         io::Error::other(
             "it has no identity, which names its tables; `uniprof recover` gives it one",
@@ -250,8 +247,7 @@ fn write_frames(
     // A path that had files of several builds has none.
     let mut build_ids: HashMap<&str, Option<String>> = HashMap::new();
     for module in modules.filter(|module| !module.build_id.is_empty()) {
-        let digits = module.build_id.iter().map(|byte| format!("{byte:02x}"));
-        let build_id: String = digits.collect();
+        let build_id = hexadecimal(&module.build_id);
         build_ids
             .entry(&module.path)
             .and_modify(|known| *known = known.take().filter(|known| *known == build_id))

@@ -11,7 +11,7 @@ use crate::profile::tree::NodeId;
 use crate::recording::Recording;
 use crate::recording::processes::{space_is, task_name};
 use crate::recording::unit::Unit;
-use crate::text::printable;
+use crate::text::{hexadecimal, printable};
 use flate2::{Compression, GzBuilder};
 use message as pb;
 use prost::Message;
@@ -124,12 +124,11 @@ impl<'a> Builder<'a> {
         self.made.duration_nanos = longest.unwrap_or(0) as i64;
         let first = recordings.first();
         self.made.time_nanos = first.and_then(|one| one.start_realtime_ns()).unwrap_or(0);
-        let rate = first.map_or(0, |one| one.metadata().sampling.rate_millihertz);
         if self.profile.unit().is_time() {
             // Weights are exact nanoseconds, not multiples of a period.
             self.made.period_type = Some(samples);
             self.made.period = 1;
-        } else if let Some(period) = 1_000_000_000_000_u64.checked_div(rate) {
+        } else if let Some(period) = first.and_then(|one| one.period_ns()) {
             let kind = self.text("cpu");
             let unit = self.text("nanoseconds");
             self.made.period_type = Some(pb::ValueType { kind, unit });
@@ -315,8 +314,7 @@ fn find_region(
     let spaces = recording.spaces();
     let modules = spaces.modules();
     let number = modules.iter().position(|module| module.path == path)?;
-    let build_id = modules[number].build_id.iter();
-    let build_id = build_id.map(|byte| format!("{byte:02x}")).collect();
+    let build_id = hexadecimal(&modules[number].build_id);
     let regions = spaces.regions();
     let (_, region) = regions
         .into_iter()

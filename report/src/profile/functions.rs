@@ -3,6 +3,7 @@
 
 use crate::profile::Profile;
 use crate::profile::labels::LabelId;
+use crate::text::rows_max;
 use crate::text::screen::{Notes, Screen};
 use std::collections::HashMap;
 use uprof::words::share;
@@ -73,10 +74,7 @@ pub fn rows(profile: &Profile) -> Vec<TopRow> {
 pub(crate) fn shown(profile: &Profile, options: TopOptions) -> (usize, Vec<TopRow>) {
     let all = rows(profile);
     let least = (options.least_share * profile.account.counted as f64).ceil() as u64;
-    let most = match options.rows {
-        0 => usize::MAX,
-        rows => rows,
-    };
+    let most = rows_max(options.rows);
     let count = all.len();
     let shown = all.into_iter().filter(|row| row.total >= least).take(most);
     (count, shown.collect())

@@ -4,6 +4,7 @@
 use super::answer::Verdict;
 use super::{Part, service};
 use crate::export::pprof::message as pb;
+use crate::text::hexadecimal;
 use flate2::{Compression, GzBuilder};
 use prost::Message;
 use std::collections::BTreeMap;
@@ -147,14 +148,8 @@ fn name_of(key: &str) -> String {
 }
 
 fn hyphenated(id: &[u8; 16]) -> String {
-    let mut text = String::new();
-    for (number, byte) in id.iter().enumerate() {
-        if matches!(number, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        text.push_str(&format!("{byte:02x}"));
-    }
-    text
+    let parts = [&id[..4], &id[4..6], &id[6..8], &id[8..10], &id[10..]];
+    parts.map(hexadecimal).join("-")
 }
 
 /// The answer to an accepted push says nothing.

@@ -1,6 +1,11 @@
 //! Formats hexadecimal numbers for exports with one in each line. The standard formatter would take most of
 //! their time.
 
+/// Bytes, two digits each.
+pub fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Appends `value` in lower-case digits, at least `width` characters wide.
 pub(crate) fn put_hexadecimal(text: &mut String, value: u64, width: usize) {
     let digits = (u64::BITS - value.leading_zeros()).div_ceil(4).max(1) as usize;

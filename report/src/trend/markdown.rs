@@ -3,7 +3,7 @@
 use super::Trend;
 use super::rows::{Row, notes};
 use super::table::{HEADINGS, TableOptions, cells};
-use crate::text::{printable, short};
+use crate::text::{printable, rows_max, short};
 use crate::views::markdown::{code, list};
 use crate::views::workflow::{Level, SHOWN, annotate};
 use std::io::{self, Write};
@@ -15,7 +15,7 @@ use std::io::{self, Write};
 pub fn write(trend: &Trend, options: TableOptions, out: &mut dyn Write) -> io::Result<()> {
     let (changes, others): (Vec<Row<'_>>, Vec<Row<'_>>) =
         trend.rows().partition(|row| row.change.is_some());
-    let most = options.most();
+    let most = rows_max(options.rows);
     writeln!(out, "**{}**\n\n{}.\n", trend.verdict(&code), trend.about())?;
     write_table(trend, &changes, most, out)?;
     writeln!(

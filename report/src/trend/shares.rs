@@ -8,6 +8,8 @@
 //! Statistics 12, 1941). A single recording that is far from those around it counts as one that is not so far
 //! (winsorizing): it is no step, and must not hide one.
 
+use crate::diff::LEAST_EFFECT;
+
 /// A single recording differs from the median of its neighbours by at most this many standard deviations.
 const OUTLIER_SIGMAS: f64 = 3.0;
 /// Recordings on each side that a recording is compared with, to find outliers.
@@ -17,8 +19,6 @@ const MEDIAN_SQUARE: f64 = 0.4549;
 /// Of so many differences, one may be that of a step; but at least so many may be.
 const STEPS_ONE_IN: usize = 10;
 const STEPS_MIN: usize = 2;
-/// The smallest variance that is used, relative to that of independent samples; as in the diff.
-const LEAST_EFFECT: f64 = 0.3;
 
 /// The values of a function, by recording.
 #[derive(Debug, Clone)]

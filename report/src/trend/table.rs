@@ -2,8 +2,8 @@
 
 use super::rows::{Row, notes, picture, relative};
 use super::{FunctionTrend, Trend};
-use crate::text::printable;
 use crate::text::screen::{Color, Notes, Screen, width};
+use crate::text::{printable, rows_max};
 use std::io::{self, Write};
 
 /// Options of the table.
@@ -13,16 +13,6 @@ pub struct TableOptions {
     pub rows: usize,
     /// Width and colours of the terminal.
     pub screen: Screen,
-}
-
-impl TableOptions {
-    /// Most rows, as a number.
-    pub(crate) fn most(self) -> usize {
-        match self.rows {
-            0 => usize::MAX,
-            rows => rows,
-        }
-    }
 }
 
 /// The headings, and whether their columns are text.
@@ -76,7 +66,7 @@ pub fn write(trend: &Trend, options: TableOptions, out: &mut dyn Write) -> io::R
     screen.write_prose("", &format!("{}.", trend.about()), 0, out)?;
     writeln!(out)?;
     let rows: Vec<Row<'_>> = trend.rows().collect();
-    let shown = &rows[..options.most().min(rows.len())];
+    let shown = &rows[..rows_max(options.rows).min(rows.len())];
     let cells: Vec<[String; 6]> = shown.iter().map(|row| cells(trend, row)).collect();
     let widths = widths(&cells, screen);
     let line = |cells: [&str; 6], color: Option<Color>| {

@@ -9,8 +9,8 @@ use crate::profile::labels::LabelId;
 use crate::recording::Recording;
 use crate::recording::processes::task_name;
 use crate::recording::unit::Unit;
-use crate::text::printable;
 use crate::text::screen::{Notes, Screen};
+use crate::text::{printable, rows_max};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use uprof::words::{duration, share};
@@ -39,10 +39,7 @@ fn write_view(content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
     let recordings: Vec<&Recording> = content.recordings.iter().collect();
     let files = names(&recordings);
     let task = |(recording, task): TaskOf| task_of(&recordings, &files, (recording, task));
-    let most = match content.form.rows {
-        0 => usize::MAX,
-        rows => rows,
-    };
+    let most = rows_max(content.form.rows);
     writeln!(
         out,
         "\n{:>9} {:>9} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9}  function, and its longest call",

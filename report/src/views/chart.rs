@@ -60,9 +60,7 @@ impl Renderer for Chart {
 
 /// The time that a sample stands for (nanoseconds): from the requested rate, if it was recorded.
 fn period_ns(recording: &Recording, profile: &Profile) -> u64 {
-    let rate = recording.metadata().sampling.rate_millihertz;
-    let asked = 1_000_000_000_000_u64.checked_div(rate);
-    asked.unwrap_or_else(|| {
+    recording.period_ns().unwrap_or_else(|| {
         let counted = profile.account.counted.max(1);
         (recording.end_ns() - recording.start_ns()) / counted
     })

@@ -5,8 +5,9 @@ mod forms;
 mod image;
 mod spans;
 
+use crate::text::hexadecimal;
 use crate::work;
-use forms::{hexadecimal, known, put, quoted, task, yes_or_no};
+use forms::{known, put, quoted, task, yes_or_no};
 use std::io::{self, Write};
 use uprof::cold::{ExitCause, MappedFile, Metadata, ModuleChange, Place, SpaceChange, TaskChange};
 use uprof::{

@@ -6,6 +6,7 @@ use super::{Content, Needs, Output, View};
 use crate::profile::Profile;
 use crate::profile::exits::ExitSum;
 use crate::profile::labels::LabelId;
+use crate::text::rows_max;
 use crate::text::screen::{Notes, Screen};
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -52,10 +53,7 @@ fn write_view(content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
         seconds: elapsed_ns(profile) as f64 / 1e9,
         hypervisor: hypervisor_of(content.recordings.iter()),
         screen,
-        rows_max: match content.form.rows {
-            0 => usize::MAX,
-            rows => rows,
-        },
+        rows_max: rows_max(content.form.rows),
     };
     let exits = &profile.exits;
     let total = exits.total();

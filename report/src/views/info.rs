@@ -8,8 +8,8 @@ use crate::recording::{Recording, SpanCounts, last_part};
 use crate::stacks::idle::Idle;
 use crate::stacks::symbolizer::Symbolizer;
 use crate::text::calendar::calendar;
-use crate::text::printable;
 use crate::text::screen::Screen;
+use crate::text::{hexadecimal, printable};
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 use uprof::cold::{
@@ -98,8 +98,7 @@ fn what(recording: &Recording, page: &mut Page) {
     };
     page.line("recording", path);
     if let Some(uuid) = recording.uuid() {
-        let digits = uuid.iter().map(|byte| format!("{byte:02x}"));
-        page.line("identity", digits.collect::<String>());
+        page.line("identity", hexadecimal(&uuid));
     }
     let subject = if page.identify {
         &target.name
@@ -498,11 +497,7 @@ fn sizes(recording: &Recording, survey: &Survey, page: &mut Page) {
     let modules = recording.spaces().modules();
     page.line("modules", modules.len().to_string());
     for module in modules.iter().take(MODULES_LISTED) {
-        let id: String = module
-            .build_id
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let id = hexadecimal(&module.build_id);
         let id = if id.is_empty() {
             "no build-id".to_owned()
         } else {

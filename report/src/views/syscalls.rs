@@ -9,8 +9,8 @@ use crate::profile::gather::{Sampled, names};
 use crate::profile::labels::LabelId;
 use crate::profile::tree::{NodeId, ROOT};
 use crate::recording::Recording;
-use crate::text::errno;
 use crate::text::screen::{Notes, Screen};
+use crate::text::{errno, rows_max};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use uprof::SpanKind;
@@ -125,10 +125,7 @@ impl Renderer for Syscalls {
             let errors = errors(&tally);
             (name, tally, errors)
         }));
-        let most = match content.form.rows {
-            0 => usize::MAX,
-            rows => rows,
-        };
+        let most = rows_max(content.form.rows);
         write_table("system call", &rows, (&whole, most), screen, out)?;
         let who = if has_callers {
             "caller"

@@ -2,8 +2,8 @@
 //! rules are written once and referred to by number, so that the size of a dump is linear in that of the
 //! file.
 
-use super::forms::{hexadecimal, quoted, yes_or_no};
-use crate::text::printable;
+use super::forms::{quoted, yes_or_no};
+use crate::text::{hexadecimal, printable};
 use std::io::{self, Write};
 use uprof::Block;
 use uprof::image::{

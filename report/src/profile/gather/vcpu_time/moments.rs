@@ -32,10 +32,7 @@ impl Moments {
 impl Slices {
     pub(super) fn new(recording: &Recording, filter: &Filter, is_asked: bool) -> Self {
         let window = filter.window(recording);
-        let rate = recording.metadata().sampling.rate_millihertz;
-        let period_ns = 1_000_000_000_000_u64
-            .checked_div(rate)
-            .unwrap_or(USUAL_PERIOD_NS);
+        let period_ns = recording.period_ns().unwrap_or(USUAL_PERIOD_NS);
         Slices {
             window: is_asked.then_some((window.start, window.end)),
             start_ns: recording.start_ns(),
