@@ -2,11 +2,13 @@
 // ours: own and total samples of each function, and the samples of each stack.
 
 import { deepStrictEqual, ok, strictEqual } from 'node:assert'
-import { spawnSync } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
-import { after, before, describe, test } from 'node:test'
+import { after, afterEach, before, describe, test } from 'node:test'
+import { setTimeout } from 'node:timers/promises'
 import Ajv from 'ajv'
 import { MISSING, launch, serve } from './browser.mjs'
 import { OUT, add, ambiguous, exported, folded, functions } from './uniprof.mjs'
@@ -120,40 +122,41 @@ function addEvents(stacks, frames, profile) {
 describe('Firefox profiler', () => {
   // Its sessions are sockets, whose paths must be short.
   const sessions = mkdtempSync(join(tmpdir(), 'pq-'))
-  after(() => {
-    profiler('stop', '--all')
-    rmSync(sessions, { recursive: true, force: true })
-  })
+  afterEach(() => profiler('stop', '--all'))
+  after(() => rmSync(sessions, { recursive: true, force: true }))
+
+  const program = join(MODULES, '@firefox-devtools/profiler-cli/dist/profiler-cli.js')
+  const env = { ...process.env, PROFILER_CLI_SESSION_DIR: sessions }
+  const session = ['--session', 'ours']
 
   function profiler(...args) {
-    const program = join(MODULES, '@firefox-devtools/profiler-cli/dist/profiler-cli.js')
-    const ran = spawnSync(process.execPath, [program, ...args], {
-      encoding: 'utf8',
-      maxBuffer: 1 << 28,
-      env: { ...process.env, PROFILER_CLI_SESSION_DIR: sessions },
-    })
+    const ran = spawnSync(process.execPath, [program, ...args], { encoding: 'utf8', maxBuffer: 1 << 28, env })
     return { text: ran.stdout, error: ran.status === 0 ? null : ran.stdout + ran.stderr }
   }
 
-  /** It gives its own second process half a second to start, which is little on a busy machine. */
-  function load(file) {
-    for (let left = 20; ; left--) {
-      const { error } = profiler('load', file)
+  /**
+   * Starts its second process as its `load` does, which gives that half a second to answer: little on a busy machine.
+   * Whoever asks before it listens takes its session away.
+   */
+  async function load(file) {
+    const daemon = spawn(process.execPath, [program, '--daemon', file, ...session], { env, stdio: 'ignore' })
+    const socket = join(sessions, 'ours.sock')
+    let error = 'it does not listen'
+    for (const until = Date.now() + 120_000; Date.now() < until && daemon.exitCode === null; await setTimeout(50)) {
+      if (await listens(socket)) error = profiler('thread', 'list', ...session).error
       if (!error) return
-      const slow = /did not become ready[^]*as pid (\d+)/.exec(error)
-      if (!slow || left === 0) throw new Error(error)
-      process.kill(Number(slow[1]))
     }
+    throw new Error(`${file} was not loaded (exit ${daemon.exitCode}): ${error}`)
   }
 
   function ask(...args) {
-    const { text, error } = profiler(...args, '--json')
+    const { text, error } = profiler(...args, ...session, '--json')
     strictEqual(error, null)
     return JSON.parse(text)
   }
 
-  function check(format, recording) {
-    load(exported(recording, format))
+  async function check(format, recording) {
+    await load(exported(recording, format))
     const found = { functions: new Map(), stacks: new Map() }
     for (const { threadHandle, cpuMs } of ask('thread', 'list', '--limit', '0').threads) {
       const of = ['--thread', threadHandle, '--include-idle']
@@ -168,16 +171,15 @@ describe('Firefox profiler', () => {
       }
       ok(cpuMs > 0 || format !== 'firefox', `${threadHandle} would be drawn as idle`)
     }
-    profiler('stop')
     checkSame(recording, found)
   }
 
   for (const recording of RECORDINGS) {
     test(`our profile of ${recording.name}`, () => check('firefox', recording))
   }
-  test('times, threads and categories of calls', () => {
+  test('times, threads and categories of calls', async () => {
     const [calls] = RECORDINGS
-    load(exported(calls, 'firefox'))
+    await load(exported(calls, 'firefox'))
     const { threads, context } = ask('thread', 'list', '--limit', '0')
     const samples = () =>
       threads.map(({ threadHandle: thread }) => ask('thread', 'samples', '--thread', thread))
@@ -198,12 +200,11 @@ describe('Firefox profiler', () => {
     const between = stacks(calls, '--from', `${from}ms`, '--to', `${from + 250}ms`)
     ok(sum(between) > 50)
     strictEqual(samples().reduce((sum, one) => sum + all(one), 0), sum(between))
-    profiler('stop')
   })
   for (const name of ['trace-graph', 'trace-order', 'trace-slices', 'trace-syscalls']) {
-    test(`markers of ${name} are its calls`, () => {
+    test(`markers of ${name} are its calls`, async () => {
       const args = [`corpus/${name}.uprof`]
-      load(exported({ name, args }, 'firefox'))
+      await load(exported({ name, args }, 'firefox'))
       const found = ask('thread', 'list', '--limit', '0').threads.flatMap(({ threadHandle: thread }) => {
         const { byType } = ask('thread', 'markers', '--thread', thread, '--top-n', '1000')
         const all = byType.flatMap(({ markerName, topMarkers }) => topMarkers.map(one => [markerName, one]))
@@ -211,7 +212,6 @@ describe('Firefox profiler', () => {
           label.includes('its end is not') ? `${name} without an end` : `${name} ${Math.round(duration * 1e6)}`,
         )
       })
-      profiler('stop')
       const spans = uniprof('dump', ...args).matchAll(/^span .* length=(\S+) .* name="(.*)"$/gm)
       const expected = [...spans].map(([, length, name]) => `${name} ${length === '-' ? 'without an end' : length}`)
       ok(expected.length > 7)
@@ -223,6 +223,15 @@ describe('Firefox profiler', () => {
     test(`${format} of calls`, () => check(format, RECORDINGS[0]))
   }
 })
+
+/** Whether somebody accepts connections there. */
+function listens(path) {
+  return new Promise(resolve => {
+    const socket = connect(path)
+    socket.on('connect', () => resolve(true) || socket.destroy())
+    socket.on('error', () => resolve(false))
+  })
+}
 
 /** Stacks and function names of a call tree: what is a node's own ended there. */
 function addTree(stacks, names, node, path) {

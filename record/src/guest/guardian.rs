@@ -18,14 +18,17 @@ use crate::sys::guardian_process::{Absence, ChildProcess, SharedWords, wait_for_
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// How often the guardian checks for a freeze that is too long.
 const CHECK_EVERY_MS: i32 = 250;
 /// The guardian ends a freeze after this many checks: after 500 to 750 ms.
-const PATIENCE: u32 = 2;
+const PATIENCE: u64 = 2;
 
 /// Index of the word that counts the guardian's rescues.
 const RESCUES: usize = 1;
+/// Index of the word with the checks after which the guardian ends the current freeze; 0: [`PATIENCE`].
+const CHECKS: usize = 3;
 
 /// The guardian's actions. They run in its own process, where failures can't be reported.
 pub trait Rescuer {
@@ -136,8 +139,21 @@ impl Guardian {
         )))
     }
 
+    /// The guardian resumes a guest that has not begun after this time, in steps of [`CHECK_EVERY_MS`], so that what is
+    /// read before its first instruction may take longer than a freeze. For this guest, which is paused already.
+    pub fn holding(&mut self, patience: Duration) {
+        let checks = patience.as_millis() as u64 / CHECK_EVERY_MS as u64;
+        self.process.shared.word(CHECKS).store(checks, Ordering::SeqCst);
+        self.freeze();
+    }
+
     /// Must be called just before the pause.
     pub fn freezing(&mut self) {
+        self.process.shared.word(CHECKS).store(0, Ordering::SeqCst);
+        self.freeze();
+    }
+
+    fn freeze(&mut self) {
         self.freeze_number = self.next_freeze();
         // The guest's number must be visible before the state that refers to it.
         if let Some(guest) = self.guest {
@@ -214,7 +230,11 @@ fn stand_by(shared: &SharedWords, rescuer: &mut impl Rescuer, lifeline: RawFd) {
         let now = state.load(Ordering::SeqCst);
         checks = if now == seen { checks + 1 } else { 0 };
         seen = now;
-        if now & 3 == FROZEN && checks >= PATIENCE {
+        let patience = match shared.word(CHECKS).load(Ordering::SeqCst) {
+            0 => PATIENCE,
+            checks => checks,
+        };
+        if now & 3 == FROZEN && checks >= patience {
             // The guest's number is read before the freeze is claimed; afterwards the next freeze may begin.
             turn(shared, rescuer);
             let rescued = now | RESCUED;
@@ -278,7 +298,7 @@ mod tests {
         let rescues = witnessed_for(|guardian| {
             guardian.freezing();
             for _ in 0..15 {
-                std::thread::sleep(std::time::Duration::from_millis(100));
+                std::thread::sleep(Duration::from_millis(100));
                 assert!(guardian.still_freezing() || guardian.rescues() > 0);
             }
         });
@@ -288,9 +308,29 @@ mod tests {
             guardian.freezing();
             let begun = std::time::Instant::now();
             while guardian.rescues() == 0 && begun.elapsed().as_secs() < 30 {
-                std::thread::sleep(std::time::Duration::from_millis(10));
+                std::thread::sleep(Duration::from_millis(10));
             }
             assert!(!guardian.still_freezing());
+            assert!(!guardian.may_resume());
+        });
+    }
+
+    #[test]
+    fn a_guest_that_has_not_begun_may_be_held_for_longer() {
+        let rescues = witnessed_for(|guardian| {
+            guardian.holding(Duration::from_secs(60));
+            std::thread::sleep(Duration::from_millis(1500));
+            assert!(guardian.is_frozen());
+            assert!(guardian.may_resume());
+            guardian.running();
+        });
+        assert_eq!(rescues, 0);
+        witnessed_for(|guardian| {
+            guardian.holding(Duration::from_secs(1));
+            let begun = std::time::Instant::now();
+            while guardian.rescues() == 0 && begun.elapsed().as_secs() < 30 {
+                std::thread::sleep(Duration::from_millis(10));
+            }
             assert!(!guardian.may_resume());
         });
     }
@@ -338,7 +378,7 @@ mod tests {
             if let Err(error) = guardian.is_there() {
                 return error.0;
             }
-            std::thread::sleep(std::time::Duration::from_millis(1));
+            std::thread::sleep(Duration::from_millis(1));
         }
         panic!("freezes went on")
     }
@@ -388,7 +428,7 @@ mod tests {
             // This takes less than a second, unless the machine is busy.
             let begun = std::time::Instant::now();
             while guardian.rescues() == 0 && begun.elapsed().as_secs() < 30 {
-                std::thread::sleep(std::time::Duration::from_millis(10));
+                std::thread::sleep(Duration::from_millis(10));
             }
             assert!(!guardian.may_resume());
             assert_eq!(guardian.rescues(), 1);

@@ -14,7 +14,7 @@ use crate::source::plan::Plan;
 use crate::source::{Life, Source, SourceError};
 use std::time::{Duration, Instant};
 
-/// Longest wait for the command, which may have to read a large image.
+/// Longest wait for the command, which may have to read a large image, and then for the recorder, which reads it, too.
 const PATIENCE: Duration = Duration::from_secs(60);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
 
@@ -49,7 +49,7 @@ pub fn open(
     let mut guardian = Guardian::start(&[], DomainRescuer { domain, traces })?;
     if is_created {
         // From here on the guardian resumes it, whatever happens.
-        guardian.freezing();
+        guardian.holding(PATIENCE);
     }
     open_found(found, images, plan, Some(guardian), None)
 }
