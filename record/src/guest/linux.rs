@@ -247,6 +247,12 @@ impl Linux {
         self.facts.processes = self.processes.len();
     }
 
+    /// Whether its first process executes a program. Before, helpers of the kernel may have come and gone.
+    fn runs_init(&self) -> bool {
+        let mut processes = self.processes.values();
+        processes.any(|process| process.pid == 1 && !process.name.starts_with("swapper"))
+    }
+
     /// The process whose page tables begin at `root`, by number and name.
     pub fn process_of(&self, root: u64) -> Option<(u32, &str)> {
         let of_kernel = match self.arch {

@@ -148,3 +148,27 @@ def programs(run, recording, images, are_named):
     off = max(abs(shares[what] - truth) for what, truth in truths.items())
     return not wrong, (f"{everything} samples of two programs' own code, at most {off:.1f} points off "
                        f"(standard error {max(errors.values()):.1f}) {'; '.join(wrong)}".rstrip())
+
+
+def boot(run, recording, console):
+    """Whether a boot has names of the kernel and of its first processes, and samples stand for no more time of the
+    kernel's initcalls than its own account, by 5 % and three standard errors. For less they may: the kernel's clock runs on
+    while its vCPU waits for a processor, and behind a stub in a part of each pause."""
+    stacks = folded(run, recording)
+    in_kernel = [(stack, count) for stack, count in stacks if stack[-1].endswith("_[k]")]
+    whole = sum(count for _, count in in_kernel)
+    named = sum(count for stack, count in in_kernel if not re.match(r"(\[kernel\]|0x)", stack[-1]))
+    roots = {re.split("[ /]", stack[0])[0] for stack, _ in in_kernel}
+    # By a real clock, which there is at first not. What waits for others takes longer by it than by samples.
+    later = console.split("Switched to clocksource", 1)[-1]
+    took = dict(re.findall(r"initcall (\w+)\+\S+ returned \S+ after (\d+) usecs", later))
+    names = [name for name in ("inet_init", "cubictcp_register", "inet6_init", "cmos_init") if name in took]
+    by_clock = sum(int(took[name]) for name in names) / 1e3
+    inside = [count / 1e3 for stack, count in stacks if any(f"{name}_[k]" in stack for name in names)]
+    by_samples, count = sum(inside), len(inside)
+    few = 3 * by_samples / max(count, 1) ** 0.5  # of so many stacks or more samples
+    right = named >= 0.98 * whole > 0 and {"swapper", "init"} <= roots and len(names) > 2 and count > 2
+    return right and 0.3 * by_clock - few <= by_samples <= 1.05 * by_clock + few, (
+        f"{100 * named / max(whole, 1):.1f} % of {whole / 1e3:.0f} ms in the kernel have names; processes "
+        f"{', '.join(sorted(roots))}; {', '.join(names)}: {by_clock:.0f} ms by the kernel's clock, {by_samples:.0f} by "
+        f"samples of {count} stacks")

@@ -15,8 +15,10 @@ const FIRST_LOOK_NS: u64 = 500_000_000;
 const LEAST_BETWEEN_NS: u64 = 50_000_000;
 /// Longest delay between looks, in nanoseconds.
 const MOST_BETWEEN_NS: u64 = 8_000_000_000;
-/// Number of looks with processes after which the search ends.
+/// Number of looks with the first process after which the search ends.
 const LOOKS_WITH_PROCESSES: u32 = 2;
+/// Most looks when sampling is over: the vCPU may be where its kernel can't be seen.
+const LAST_LOOKS: u32 = 3;
 /// Longest search for a boot's kernel, in nanoseconds.
 const PATIENCE_NS: u64 = 600_000_000_000;
 
@@ -30,7 +32,7 @@ pub struct LaterKernels {
     next_ns: Option<u64>,
     /// Whether a vCPU of this boot was in a kernel.
     is_in_kernel: bool,
-    /// Number of looks in this boot that found processes.
+    /// Number of looks in this boot that found its first process.
     with_processes: u32,
 }
 
@@ -64,10 +66,14 @@ impl LaterKernels {
         self.next_ns.is_some_and(|next_ns| passed_ns >= next_ns)
     }
 
-    /// Looks once more when sampling is over, unless the search was: what has begun since the last look has a name.
+    /// Looks again when sampling is over, unless the search was: what has begun since the last look gets its name.
     #[cold]
     pub fn look_at_last(&mut self, source: &mut dyn StopWorld) {
-        if self.boot.is_some() && self.next_ns.is_some() {
+        let known = self.with_processes;
+        for _ in 0..LAST_LOOKS {
+            if self.boot.is_none() || self.next_ns.is_none() || self.with_processes > known {
+                return;
+            }
             self.look(source, self.began_ns);
         }
     }
@@ -82,7 +88,7 @@ impl LaterKernels {
         };
         let mut is_over = passed_ns >= PATIENCE_NS;
         if let Some(kernel) = read {
-            self.with_processes += u32::from(kernel.facts.processes > 0);
+            self.with_processes += u32::from(kernel.runs_init());
             // The encoder may have ended, as its output failed.
             let boot = self.boot.unwrap_or(0);
             let is_sent = self.found.send(kernel.of_boot(boot)).is_ok();
