@@ -10,6 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
 use std::fmt;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -101,8 +102,20 @@ impl Command {
     /// # Errors
     /// The process could not be created.
     pub fn start(&self) -> Result<Child, SourceError> {
+        let mut streams = spawn::INHERITED;
+        if self.stdout_to_stderr {
+            streams[1] = streams[2];
+        }
+        self.start_with(streams)
+    }
+
+    /// As [`Command::start`], with these descriptors as standard input, output and error.
+    ///
+    /// # Errors
+    /// The process could not be created.
+    pub fn start_with(&self, streams: [RawFd; 3]) -> Result<Child, SourceError> {
         let name = self.arguments.first().cloned().unwrap_or_default();
-        let waiting = spawn::waiting(&self.arguments, self.stdout_to_stderr)
+        let waiting = spawn::waiting(&self.arguments, streams)
             .map_err(|error| SourceError::system(format!("cannot start `{name}`"), error, ""))?;
         Ok(Child {
             name,
