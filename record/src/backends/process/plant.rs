@@ -10,6 +10,7 @@
 //! breakpoint wait. Nothing outlives the tracer, as the kernel kills tracees then (`PTRACE_O_EXITKILL`).
 
 mod trap;
+mod registers;
 mod program;
 mod spins;
 mod announced;

@@ -1,5 +1,7 @@
 //! A program under ptrace, with all its threads and what it starts, and the processor time of all of them.
 
+use super::SPIN_OFFSET_BYTES;
+use super::registers::{instruction_pointer, set_instruction_pointer};
 use super::trap::Trap;
 use crate::guest::command::{Child, Command, ExitStatus};
 use crate::source::SourceError;
@@ -32,6 +34,8 @@ pub struct Program {
     /// The process whose threads stay stopped when they stop.
     pub(super) held: Option<i32>,
     pub(super) trap: Option<Trap>,
+    /// Where threads span so far, or would have.
+    pub(super) addresses: BTreeSet<u64>,
     /// The thread that spins, and its processor time when it ended meanwhile.
     pub(super) spinning: Option<i32>,
     pub(super) spun_until_ns: Option<u64>,
@@ -112,6 +116,7 @@ impl Program {
             status: None,
             held: Some(pid),
             trap: None,
+            addresses: BTreeSet::new(),
             spinning: None,
             spun_until_ns: None,
         };
@@ -236,17 +241,21 @@ impl Program {
     }
 
     fn signalled(&mut self, tid: i32, signal: i32) {
-        if signal == Signal::SIGTRAP as i32
-            && let Some(trap) = &self.trap
-            && super::spins::instruction_pointer(tid)
-                == Some(trap.address + super::SPIN_OFFSET_BYTES)
-            && let Some(thread) = self.threads.get_mut(&tid)
-        {
+        let at = (signal == Signal::SIGTRAP as i32)
+            .then(|| instruction_pointer(tid))
+            .flatten()
+            .filter(|at| self.addresses.contains(at));
+        let Some((at, thread)) = at.zip(self.threads.get_mut(&tid)) else {
+            return self.stopped(tid, signal);
+        };
+        if self.trap.is_some() {
             thread.is_trapped = true;
             thread.state = ThreadState::Stopped(0);
-            return;
+        } else {
+            // It met the breakpoint, but another stop came first, and the instruction is back by now.
+            set_instruction_pointer(tid, at - SPIN_OFFSET_BYTES);
+            self.stopped(tid, 0);
         }
-        self.stopped(tid, signal);
     }
 
     /// A thread has stopped, and goes on unless it is held or spins.

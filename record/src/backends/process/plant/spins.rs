@@ -1,6 +1,7 @@
 //! Runs a program to its end, and makes its threads spin at a site for a part of their processor time.
 
 use super::program::{Program, Run, ThreadState};
+use super::registers::{instruction_pointer, set_instruction_pointer};
 use super::trap::Trap;
 use super::{SPIN_OFFSET_BYTES, Site, check_processor, program};
 use crate::backends::process::maps;
@@ -40,7 +41,6 @@ impl Program {
         signal::listen_to_children();
         let mut planted_ns = 0;
         let mut spins = 0;
-        let mut addresses = BTreeSet::new();
         self.begin();
         loop {
             self.rest(LOOK_NS, |_| false);
@@ -55,10 +55,9 @@ impl Program {
                 continue;
             }
             match self.spin(&plant.site)? {
-                Some((address, spun_ns)) => {
+                Some(spun_ns) => {
                     planted_ns += spun_ns;
                     spins += 1;
-                    addresses.insert(address);
                 }
                 None => self.rest(BETWEEN_TRIES_NS, |_| false),
             }
@@ -69,16 +68,17 @@ impl Program {
             cpu_ns: self.cpu_ns(),
             planted_ns,
             spins,
-            addresses,
+            addresses: std::mem::take(&mut self.addresses),
         })
     }
 
-    /// Makes the next thread that comes to the site spin there. Returns the address and its processor time meanwhile;
-    /// `None` if none came.
-    fn spin(&mut self, site: &Site) -> Result<Option<(u64, u64)>, SourceError> {
+    /// Makes the next thread that comes to the site spin there. Returns its processor time meanwhile; `None` if none
+    /// came.
+    fn spin(&mut self, site: &Site) -> Result<Option<u64>, SourceError> {
         let Some((pid, address)) = self.find(site) else {
             return Ok(None);
         };
+        self.addresses.insert(address + SPIN_OFFSET_BYTES);
         self.hold(pid);
         let is_there = self.threads.values().any(|thread| thread.pid == pid);
         if is_there {
@@ -91,7 +91,7 @@ impl Program {
             None => None,
         };
         self.disarm(pid)?;
-        Ok(spun_ns.map(|spun_ns| (address + SPIN_OFFSET_BYTES, spun_ns)))
+        Ok(spun_ns)
     }
 
     fn trapped(&self) -> Option<i32> {
@@ -177,27 +177,3 @@ fn at(pid: i32, site: &Site) -> Option<(i32, u64)> {
             .then_some((pid, mapping.start + offset))
     })
 }
-
-/// The address at which a stopped thread goes on.
-#[cfg(target_arch = "x86_64")]
-pub(super) fn instruction_pointer(tid: i32) -> Option<u64> {
-    let registers = ptrace::getregs(Pid::from_raw(tid)).ok()?;
-    Some(registers.rip)
-}
-
-#[cfg(target_arch = "x86_64")]
-fn set_instruction_pointer(tid: i32, address: u64) {
-    let tid = Pid::from_raw(tid);
-    if let Ok(mut registers) = ptrace::getregs(tid) {
-        registers.rip = address;
-        let _ = ptrace::setregs(tid, registers);
-    }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-pub(super) fn instruction_pointer(_: i32) -> Option<u64> {
-    None
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn set_instruction_pointer(_: i32, _: u64) {}
