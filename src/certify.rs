@@ -32,7 +32,7 @@ The program is started again for each function: its arguments must make it do th
 terminal and no input here. x86-64 only, with perf events.")]
 pub struct Args {
     /// How many functions to slow down, the hottest ones that have names
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 3,
+    #[arg(long, value_name = "N", default_value_t = 3,
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=100))]
     functions: usize,
     /// The part of the processor time that is planted in a function
@@ -185,6 +185,13 @@ fn slowed(
         seen: seen.map_or(0, |it| it.by_offset.get(&at_plant).copied().unwrap_or(0)),
     };
     finding.beside = sum.beside;
+    if !finding.is_enough() {
+        finding.reason = Some(format!(
+            "only {:.0} ms of {:.1} s could be planted, too few to tell",
+            finding.planted_ns as f64 / 1e6,
+            finding.cpu_ns as f64 / 1e9
+        ));
+    }
     Ok(finding)
 }
 

@@ -62,6 +62,9 @@ impl Certificate {
     }
 }
 
+/// Fewest samples that a plant has to have in a profile that is right. With fewer, the interval may reach down to zero.
+const EXPECTED_MIN: f64 = 10.0;
+
 /// The quantile of the normal distribution for intervals of 95 %.
 const QUANTILE: f64 = 1.959_964;
 
@@ -113,9 +116,16 @@ impl Finding {
             .then(|| self.planted_ns as f64 / self.cpu_ns as f64)
     }
 
-    /// Whether the profile's interval has the plant in it; `None` if nothing was planted.
+    /// Whether so much was planted that a profile without it would be wrong.
+    pub fn is_enough(&self) -> bool {
+        let expected = self.planted().unwrap_or(0.0) * self.tally.samples as f64;
+        expected >= EXPECTED_MIN
+    }
+
+    /// Whether the profile's interval has the plant in it; `None` if too little was planted.
     pub fn is_covered(&self) -> Option<bool> {
-        self.tally.covers(self.planted()?)
+        let planted = self.planted().filter(|_| self.is_enough());
+        self.tally.covers(planted?)
     }
 }
 

@@ -80,10 +80,7 @@ impl Program {
         };
         self.addresses.insert(address + SPIN_OFFSET_BYTES);
         self.hold(pid);
-        let is_there = self.threads.values().any(|thread| thread.pid == pid);
-        if is_there {
-            self.trap = Some(Trap::set(pid, address, site)?);
-        }
+        self.trap = Trap::set(pid, address, site)?;
         self.release();
         self.rest(AWAITED_NS, |program| program.trapped().is_some());
         let spun_ns = match self.trapped() {
@@ -130,15 +127,11 @@ impl Program {
     fn disarm(&mut self, pid: i32) -> Result<(), SourceError> {
         self.hold(pid);
         if let Some(trap) = self.trap.take() {
-            let is_there = self.threads.values().any(|thread| thread.pid == pid);
-            match trap.restore() {
-                Err(error) if is_there && self.status().is_none() => {
-                    return Err(SourceError(format!(
-                        "cannot put back the code of process {pid}: {error}"
-                    )));
-                }
-                _ => {}
-            }
+            trap.restore().map_err(|error| {
+                SourceError(format!(
+                    "cannot put back the code of process {pid}: {error}"
+                ))
+            })?;
             for (&tid, thread) in &mut self.threads {
                 if std::mem::take(&mut thread.is_trapped)
                     && instruction_pointer(tid) == Some(trap.address + SPIN_OFFSET_BYTES)

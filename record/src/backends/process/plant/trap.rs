@@ -20,16 +20,19 @@ pub struct Trap {
 }
 
 impl Trap {
-    /// Overwrites the instruction at `address`; no thread of the process may run.
+    /// Overwrites the instruction at `address`; no thread of the process may run. `None` if the process has just ended.
     ///
     /// # Errors
     /// Memory can't be written, or other code is there.
-    pub fn set(pid: i32, address: u64, site: &Site) -> Result<Trap, SourceError> {
-        let memory = open(pid).map_err(|error| cannot(site, &error))?;
+    pub fn set(pid: i32, address: u64, site: &Site) -> Result<Option<Trap>, SourceError> {
         let mut replaced = [0; SITE_BYTES];
-        memory
-            .read_exact_at(&mut replaced, address)
-            .map_err(|error| cannot(site, &error))?;
+        let opened = open(pid).and_then(|memory| {
+            memory.read_exact_at(&mut replaced, address)?;
+            Ok(memory)
+        });
+        let Some(memory) = unless_gone(opened).map_err(|error| cannot(site, &error))? else {
+            return Ok(None);
+        };
         if replaced != site.bytes {
             return Err(SourceError(format!(
                 "the code of {} at {:#x} in memory is not that of the file, as if the program changed its own code: \
@@ -43,19 +46,22 @@ impl Trap {
             replaced,
             memory,
         };
-        trap.write(TRAP).map_err(|error| cannot(site, &error))?;
-        Ok(trap)
+        let written = trap.write(TRAP).map_err(|error| cannot(site, &error))?;
+        Ok(written.map(|()| trap))
     }
 
-    /// Puts the instruction back.
+    /// Puts the instruction back, if the process still has memory.
     ///
     /// # Errors
     /// Memory can't be written.
     pub fn restore(&self) -> io::Result<()> {
+        let [_, rest @ ..] = self.replaced;
         // The other way round: a thread that comes by meets the breakpoint until the rest is there.
-        self.memory
-            .write_all_at(&self.replaced[1..], self.address + 1)?;
-        self.memory.write_all_at(&self.replaced[..1], self.address)
+        let restored = self
+            .memory
+            .write_all_at(&rest, self.address + 1)
+            .and_then(|()| self.memory.write_all_at(&self.replaced[..1], self.address));
+        unless_gone(restored).map(drop)
     }
 
     /// Puts the instruction back in a copy of the process.
@@ -66,9 +72,25 @@ impl Trap {
         open(pid)?.write_all_at(&self.replaced, self.address)
     }
 
-    fn write(&self, [breakpoint, spin @ ..]: [u8; SITE_BYTES]) -> io::Result<()> {
-        self.memory.write_all_at(&[breakpoint], self.address)?;
-        self.memory.write_all_at(&spin, self.address + 1)
+    fn write(&self, [breakpoint, spin @ ..]: [u8; SITE_BYTES]) -> io::Result<Option<()>> {
+        let written = self
+            .memory
+            .write_all_at(&[breakpoint], self.address)
+            .and_then(|()| self.memory.write_all_at(&spin, self.address + 1));
+        unless_gone(written)
+    }
+}
+
+/// `None` instead of the errors of a process that has ended: the kernel reads and writes no byte of its memory then.
+fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) => match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof | io::ErrorKind::WriteZero => {
+                Ok(None)
+            }
+            _ => Err(error),
+        },
     }
 }
 
