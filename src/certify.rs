@@ -13,7 +13,7 @@ use crate::terminal;
 use anyhow::bail;
 use beside::Peer;
 use finding::{Certificate, Finding, Tally};
-use planted_runs::{PlantedRuns, RunSum};
+use planted_runs::{PlantedRuns, RunSum, SAMPLES_MIN};
 use uniprof_record::process::plant::{self, Plant, SITE_BYTES, Site};
 use uniprof_record::signal;
 use uniprof_report::profile::hot_functions::{HotFunction, hot_functions};
@@ -62,8 +62,6 @@ fn parse_planted(text: &str) -> anyhow::Result<f64> {
     }
 }
 
-/// Fewest samples of runs without a plant.
-const SAMPLES_MIN: u64 = 200;
 /// Functions with a smaller share of the samples seldom run.
 const SHARE_MIN: f64 = 0.005;
 
@@ -121,9 +119,9 @@ fn functions(
     let program = runs.program();
     if samples < SAMPLES_MIN {
         bail!(
-            "{} runs of `{program}` have {samples} samples ({:.3} s of processor time), too few to certify: let it do \
+            "{} of `{program}` had {samples} samples ({:.3} s of processor time), too few to certify: let it do \
              its work many times over, or give a higher rate (-F).{}",
-            plain.runs,
+            if plain.runs == 1 { "a run" } else { "all runs" },
             plain.cpu_ns as f64 / 1e9,
             runs.said()
         );

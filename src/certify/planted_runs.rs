@@ -59,6 +59,8 @@ pub struct RunSum {
 const CPU_NS_MIN: u64 = 2_000_000_000;
 /// or are as many.
 const RUNS_MAX: u32 = 10;
+/// Fewest samples of runs.
+pub const SAMPLES_MIN: u64 = 200;
 /// How long a recorder may take to begin.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Most bytes of the program's messages that are quoted.
@@ -144,6 +146,10 @@ impl<'a> PlantedRuns<'a> {
             sum.planted_ns += run.planted_ns;
             sum.spins += run.spins;
             recordings.push(Recording::open(&path)?);
+            let due = sum.cpu_ns as f64 / 1e9 * self.plan.rate_hz;
+            if due * f64::from(RUNS_MAX) < SAMPLES_MIN as f64 {
+                break;
+            }
         }
         let options = Options {
             by: By::Place,
