@@ -1,8 +1,8 @@
 //! `uniprof certify`: slows down a program's hottest functions by a known amount, one at a time, and checks that the
 //! profile shows that amount.
 
-mod beside;
 mod finding;
+mod beside;
 mod planted_runs;
 mod table;
 
@@ -14,7 +14,7 @@ use anyhow::bail;
 use beside::Peer;
 use finding::{Certificate, Finding, Tally};
 use planted_runs::{PlantedRuns, RunSum, SAMPLES_MIN};
-use uniprof_record::process::plant::{self, Plant, SITE_BYTES, Site};
+use uniprof_record::plant::{self, Plant, SITE_BYTES, Site};
 use uniprof_record::signal;
 use uniprof_report::profile::hot_functions::{HotFunction, hot_functions};
 use uprof::Arch;

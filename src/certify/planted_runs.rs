@@ -14,11 +14,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
-use uniprof_record::process::plant::{self, Plant, Program, Run};
-use uniprof_record::{Counters, Plan, record};
+use uniprof_record::plant::{self, Plant, Program, Run};
+use uniprof_record::{Counters, Ending, Plan, record};
 use uniprof_report::images::Library;
 use uniprof_report::profile::{By, Options, Profile, gather};
 use uniprof_report::recording::Recording;
+use uprof::due::is_loss;
 
 /// Runs of a program.
 pub struct PlantedRuns<'a> {
@@ -158,7 +159,19 @@ impl<'a> PlantedRuns<'a> {
         };
         let recordings: Vec<&Recording> = recordings.iter().collect();
         sum.profile = gather(&recordings, &Library::default(), &options, &|_, _| (), None);
+        let account = &sum.profile.account;
+        let mut lost = account.lost.iter();
+        if lost.any(|(reason, count)| is_loss(*reason, *count, account.deadlines)) {
+            self.warn("samples were lost, so shares may be off: try a lower rate (-F)".to_owned());
+        }
         Ok(sum)
+    }
+
+    /// Adds a warning, once.
+    fn warn(&mut self, warning: String) {
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
+        }
     }
 
     /// Runs and records the program once.
@@ -218,6 +231,9 @@ impl<'a> PlantedRuns<'a> {
             peer.join()
                 .map_err(|_| anyhow!("the other profiler's thread failed"))??;
         }
+        if let Ending::Failed(error) = summary.ending {
+            return Err(error).context("cannot sample the program");
+        }
         if let Some(error) = summary.output_error {
             bail!("cannot write the recording of a run: {error}");
         }
@@ -237,8 +253,8 @@ impl<'a> PlantedRuns<'a> {
                 self.said()
             );
         }
-        if deed.output != first.output && self.warnings.is_empty() {
-            self.warnings.push(format!(
+        if deed.output != first.output {
+            self.warn(format!(
                 "`{program}` did not print the same in each run: its work may differ as well"
             ));
         }

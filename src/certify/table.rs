@@ -142,3 +142,62 @@ fn one(finding: &Finding) -> Value {
         "not_slowed_down": finding.reason,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finding(planted_ns: u64, seen: u64) -> Finding {
+        Finding {
+            function: "parse".to_owned(),
+            image: "/bin/server".to_owned(),
+            share: 0.3,
+            runs: 1,
+            spins: 80,
+            cpu_ns: 2_000_000_000,
+            planted_ns,
+            tally: Tally {
+                samples: 2000,
+                seen,
+            },
+            beside: None,
+            reason: None,
+        }
+    }
+
+    #[test]
+    fn a_wrong_profile_is_called_wrong() {
+        let written = |findings: Vec<Finding>| {
+            let certificate = Certificate {
+                command: vec!["server".to_owned()],
+                share: 0.1,
+                frequency: 997.0,
+                peer: None,
+                findings,
+                warnings: Vec::new(),
+            };
+            let mut out = Vec::new();
+            text(&certificate, &mut out).unwrap();
+            let is_right = whole(&certificate)["right"] == true;
+            assert_eq!(is_right, certificate.is_right());
+            (String::from_utf8(out).unwrap(), is_right)
+        };
+        // 10 % were planted.
+        let (text, is_right) = written(vec![finding(200_000_000, 190)]);
+        assert!(
+            is_right && text.contains("right") && !text.contains("WRONG"),
+            "{text}"
+        );
+        for seen in [0, 150, 260] {
+            let (text, is_right) =
+                written(vec![finding(200_000_000, 200), finding(200_000_000, seen)]);
+            assert!(!is_right && text.contains("WRONG: in 1 of 2"), "{text}");
+        }
+        // So little shows nothing.
+        let (text, is_right) = written(vec![finding(200_000_000, 200), finding(2_000_000, 2)]);
+        assert!(
+            !is_right && text.contains("1 could not be slowed down"),
+            "{text}"
+        );
+    }
+}

@@ -12,8 +12,8 @@ pub struct RunFolder {
 }
 
 impl RunFolder {
-    /// Creates the folder `kept`, or a temporary one for `subcommand`, with these folders in it. Only the owner can read
-    /// recordings.
+    /// Creates the folder `kept`, or a temporary one for `subcommand`, with these folders in it. Only the owner can
+    /// read recordings.
     ///
     /// # Errors
     /// Those of the file system, for example that the folder exists.

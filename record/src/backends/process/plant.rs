@@ -1,10 +1,11 @@
 //! Makes a function of a program slower by a known amount of processor time, so that a profile can be compared with
 //! what was planted.
 //!
-//! Input: a command, and an instruction of one of its images. The program runs under ptrace. Every few milliseconds the
-//! instruction is overwritten by `int3; jmp .`: the thread that meets the breakpoint stops one byte behind it, and is
-//! let go, to spin there. Meanwhile the kernel counts its processor time. Then the instruction is put back, and executed.
-//! Registers and memory are what they were. Output: the processor time of the run, and the part of it that was planted.
+//! Input: a command, and an instruction of one of its images. The program runs under ptrace. Every few milliseconds
+//! the instruction is overwritten by `int3; jmp .`: the thread that meets the breakpoint stops one byte behind it, and
+//! is resumed, to spin there. Meanwhile the kernel counts its processor time. Then the instruction is put back, and
+//! executed. Registers and memory are what they were. Output: the processor time of the run, and the part of it that
+//! was planted. It never changes the code of a process while threads of that run.
 //!
 //! Code changes only while no thread of its process runs, and one thread spins at a time: others that meet the
 //! breakpoint wait. Nothing outlives the tracer, as the kernel kills tracees then (`PTRACE_O_EXITKILL`).
