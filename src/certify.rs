@@ -16,7 +16,7 @@ use finding::{Certificate, Finding, Tally};
 use planted_runs::{PlantedRuns, RunSum, SAMPLES_MIN};
 use uniprof_record::plant::{self, Plant, SITE_BYTES, Site};
 use uniprof_record::signal;
-use uniprof_report::profile::hot_functions::{HotFunction, hot_functions};
+use uniprof_report::profile::hot_functions::{HotFunction, hot_functions, samples_at};
 use uprof::Arch;
 
 /// Check the profile of a program by slowing down its hottest functions by a known amount
@@ -173,14 +173,10 @@ fn slowed(
         finding.reason = Some("no thread came to its hottest instruction".to_owned());
         return Ok(finding);
     }
-    let seen = hot_functions(&sum.profile);
-    let seen = seen
-        .iter()
-        .find(|it| (&it.name, &it.image) == (&function.name, &function.image));
     let at_plant = offset + plant::SPIN_OFFSET_BYTES;
     finding.tally = Tally {
         samples: sum.profile.account.counted,
-        seen: seen.map_or(0, |it| it.by_offset.get(&at_plant).copied().unwrap_or(0)),
+        seen: samples_at(&sum.profile, function, at_plant),
     };
     finding.beside = sum.beside;
     if !finding.is_enough() {

@@ -70,7 +70,7 @@ impl Peer {
         let mut orders = open(&control)?;
         let mut answers = open(&answer)?;
         let mut perf = Command::new(self.name())
-            .args(["record", "-q", "-F", &format!("{frequency:.0}"), "-p"])
+            .args(["record", "-q", "-g", "-F", &format!("{frequency:.0}"), "-p"])
             .arg(pid.to_string())
             .arg(format!(
                 "--control=fifo:{},{}",
@@ -101,35 +101,51 @@ impl Peer {
         Ok(file)
     }
 
-    /// What it saw at these addresses.
+    /// What it saw at these addresses of an image. Those of frames with callers are offsets in the image's file.
     ///
     /// # Errors
     /// Its file can't be read.
-    pub fn read(self, file: &Path, addresses: &BTreeSet<u64>) -> anyhow::Result<Tally> {
+    pub fn read(
+        self,
+        file: &Path,
+        image: &str,
+        addresses: &BTreeSet<u64>,
+    ) -> anyhow::Result<Tally> {
         let output = Command::new(self.name())
-            .args(["script", "-F", "ip,sym", "-i"])
+            .args(["script", "-F", "ip,sym,dso", "-i"])
             .arg(file)
             .stdin(Stdio::null())
             .stderr(Stdio::null())
             .output()
             .context("cannot run perf script")?;
-        Ok(tally(&String::from_utf8_lossy(&output.stdout), addresses))
+        Ok(tally(
+            &String::from_utf8_lossy(&output.stdout),
+            image,
+            addresses,
+        ))
     }
 }
 
-/// Counts lines of `perf script -F ip,sym`. One without a symbol says `[unknown]`.
-fn tally(text: &str, addresses: &BTreeSet<u64>) -> Tally {
+/// Counts samples of `perf script -F ip,sym,dso`: a line for each frame, and an empty one behind each sample. A frame
+/// without a symbol says `[unknown]`.
+fn tally(text: &str, image: &str, addresses: &BTreeSet<u64>) -> Tally {
     let mut tally = Tally::default();
-    for line in text.lines() {
-        let Some((address, symbol)) = line.trim().split_once(' ') else {
-            continue;
-        };
-        let Ok(address) = u64::from_str_radix(address, 16) else {
-            continue;
-        };
+    let within = format!("({image})");
+    let is_seen = |line: &str| {
+        let frame = line.trim().strip_suffix(&within);
+        let frame = frame.and_then(|frame| frame.split_once(' '));
+        frame.is_some_and(|(address, symbol)| {
+            let address = u64::from_str_radix(address, 16);
+            address.is_ok_and(|address| addresses.contains(&address))
+                && symbol.trim() != "[unknown]"
+        })
+    };
+    for sample in text
+        .split("\n\n")
+        .filter(|sample| !sample.trim().is_empty())
+    {
         tally.samples += 1;
-        let is_seen = addresses.contains(&address) && symbol.trim() != "[unknown]";
-        tally.seen += u64::from(is_seen);
+        tally.seen += u64::from(sample.lines().any(is_seen));
     }
     tally
 }
@@ -173,8 +189,9 @@ mod tests {
 
     #[test]
     fn samples_of_the_plant_are_counted_if_they_have_a_name() {
-        let text = "    55d5c01 work\n    55d5c02 [unknown]\n ffffffff81 do_syscall\n\nnonsense\n";
-        let found = tally(text, &BTreeSet::from([0x55d_5c01, 0x55d_5c02]));
-        assert_eq!((found.samples, found.seen), (3, 1));
+        let text = "\n  1001 work (/bin/a)\n  1000 main (/bin/a)\n\n\n  1002 [unknown] (/bin/a)\n\n\n ffff81 int3 \
+                    ([kernel])\n  1002 work (/bin/a)\n\n\n  1001 other (/bin/b)\n\n\n  1000 main (/bin/a)\n\n";
+        let found = tally(text, "/bin/a", &BTreeSet::from([0x1001, 0x1002]));
+        assert_eq!((found.samples, found.seen), (5, 2));
     }
 }

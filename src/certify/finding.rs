@@ -7,7 +7,7 @@ use uniprof_report::profile::hot_functions::HotFunction;
 pub struct Tally {
     /// All samples of the runs.
     pub samples: u64,
-    /// Samples at the plant's address that have the function's name.
+    /// Those in which the plant's address has the function's name.
     pub seen: u64,
 }
 

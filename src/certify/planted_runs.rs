@@ -135,9 +135,11 @@ impl<'a> PlantedRuns<'a> {
             let path = self.folder.join(format!("{:02}.uprof", sum.runs));
             let run = self.record(plant, &path)?;
             // The address of the plant tells nothing without one.
-            let peer = self.peer.filter(|_| plant.is_some());
-            if let Some(peer) = peer {
-                let seen = peer.read(&self.folder.join("beside.data"), &run.addresses)?;
+            if let Some((peer, Plant { site, .. })) = self.peer.zip(plant) {
+                let mut addresses = run.addresses.clone();
+                addresses.insert(site.file_offset + plant::SPIN_OFFSET_BYTES);
+                let file = self.folder.join("beside.data");
+                let seen = peer.read(&file, &site.path, &addresses)?;
                 let all = sum.beside.get_or_insert_default();
                 all.samples += seen.samples;
                 all.seen += seen.seen;

@@ -67,6 +67,21 @@ pub fn hot_functions(profile: &Profile) -> Vec<HotFunction> {
     functions
 }
 
+/// Samples with the instruction at this offset of the image's file, in a function of this name, as the innermost frame
+/// or as that below what the kernel did for it.
+pub fn samples_at(profile: &Profile, function: &HotFunction, offset: u64) -> u64 {
+    let labels = &profile.labels;
+    let rows = rows(profile);
+    let found = rows.iter().filter(|row| {
+        let label = labels.get(row.label);
+        label.offset == offset
+            && !label.is_return
+            && labels.text(label.name) == function.name
+            && labels.text(label.module) == function.image
+    });
+    found.map(|row| row.total).sum()
+}
+
 impl HotFunction {
     /// The sampled instruction with most samples that has at least `bytes_min` bytes; `None` if there is none.
     ///
