@@ -33,7 +33,7 @@ mod stopped;
 pub mod plant;
 pub mod doctor;
 
-pub use crate::guest::command::{Command, ExitStatus};
+pub use crate::guest::command::{Command, ExitStatus, Stdout};
 pub use cgroup::Cgroup;
 pub use perf::open as open_perf;
 pub use refusal::Refusal;

@@ -63,7 +63,7 @@ pub fn hot_functions(profile: &Profile) -> Vec<HotFunction> {
             by_offset,
         })
         .collect();
-    functions.sort_by(|a, b| b.own.cmp(&a.own));
+    functions.sort_by_key(|function| std::cmp::Reverse(function.own));
     functions
 }
 

@@ -3,7 +3,7 @@
 use super::SPIN_OFFSET_BYTES;
 use super::registers::{instruction_pointer, set_instruction_pointer};
 use super::trap::Trap;
-use crate::guest::command::{Child, Command, ExitStatus};
+use crate::guest::command::{Child, Command, ExitStatus, Stdout};
 use crate::source::SourceError;
 use crate::sys::clock::{monotonic_ns, sleep_until};
 use crate::sys::ptrace::{Waited, cont, listen, wait};
@@ -97,7 +97,7 @@ impl Program {
         let command = Command {
             arguments,
             keep_running: false,
-            stdout_to_stderr: false,
+            stdout: Stdout::Same,
             status: ExitStatus::default(),
         };
         let options = Options::PTRACE_O_EXITKILL
@@ -355,17 +355,16 @@ impl Program {
 
     /// Adds a thread that isn't known yet.
     fn add(&mut self, tid: i32) {
-        if !self.threads.contains_key(&tid) {
+        self.threads.entry(tid).or_insert_with(|| {
             let pid = process_of(tid).unwrap_or(tid);
-            let thread = Thread {
+            Thread {
                 pid,
                 times: ThreadTimes::of(pid, tid),
                 state: ThreadState::Free,
                 is_trapped: false,
                 is_counted: false,
-            };
-            self.threads.insert(tid, thread);
-        }
+            }
+        });
     }
 
     /// Kills what is left of the program and of what it started, and waits until it is gone.
