@@ -1,7 +1,7 @@
 //! The instruction pointer of a stopped thread.
 
-use nix::sys::ptrace;
-use nix::unistd::Pid;
+#[cfg(target_arch = "x86_64")]
+use nix::{sys::ptrace, unistd::Pid};
 
 /// The address at which a stopped thread goes on.
 #[cfg(target_arch = "x86_64")]
