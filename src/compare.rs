@@ -3,7 +3,7 @@
 
 mod commands;
 pub mod folders;
-mod run_folder;
+pub mod run_folder;
 mod run_progress;
 mod runs;
 
@@ -140,7 +140,7 @@ fn found_sides(recordings: &[Vec<Recording>; 2]) -> [Vec<&Recording>; 2] {
 
 fn compare_commands(args: &Args, library: &Library) -> anyhow::Result<Diff> {
     let commands = args.commands()?;
-    let folder = RunFolder::new(args.output.as_deref())?;
+    let folder = RunFolder::new(args.output.as_deref(), "compare", &["a", "b"])?;
     let texts = commands.each_ref().map(|command| command.text.clone());
     let options = RunOptions {
         frequency: args.frequency,

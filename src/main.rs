@@ -62,6 +62,8 @@ mod import;
 mod diff;
 #[cfg(feature = "report")]
 mod compare;
+#[cfg(all(feature = "record", feature = "report"))]
+mod certify;
 #[cfg(feature = "report")]
 mod trend;
 #[cfg(feature = "report")]
@@ -114,6 +116,8 @@ enum Command {
     Diff(diff::Args),
     #[cfg(feature = "report")]
     Compare(compare::Args),
+    #[cfg(all(feature = "record", feature = "report"))]
+    Certify(certify::Args),
     #[cfg(feature = "report")]
     Trend(trend::Args),
     #[cfg(feature = "report")]
@@ -155,6 +159,8 @@ impl Command {
             | Command::Demo(_)
             | Command::Doctor(_)
             | Command::Workload(_) => false,
+            #[cfg(feature = "record")]
+            Command::Certify(_) => false,
             Command::Compare(args) => args.reads(),
             _ => true,
         }
@@ -190,6 +196,8 @@ fn main() -> ExitCode {
         Command::Diff(args) => diff::run(args),
         #[cfg(feature = "report")]
         Command::Compare(args) => compare::run(args),
+        #[cfg(all(feature = "record", feature = "report"))]
+        Command::Certify(args) => certify::run(&args),
         #[cfg(feature = "report")]
         Command::Trend(args) => trend::run(&args),
         #[cfg(feature = "report")]
@@ -272,6 +280,8 @@ const REPORT: [&str; 15] = [
     "completions",
     "man",
 ];
+/// Those that need both.
+const WHOLE: [&str; 1] = ["certify"];
 
 /// The message about a subcommand that is not in this build.
 fn missing_half(error: &clap::Error) -> Option<String> {
@@ -282,12 +292,13 @@ fn missing_half(error: &clap::Error) -> Option<String> {
         return None;
     };
     let name = name.as_str();
-    if RECORD.contains(&name) {
+    let is_whole = WHOLE.contains(&name);
+    if RECORD.contains(&name) || is_whole && cfg!(not(feature = "record")) {
         return Some(format!(
             "this build of uniprof doesn't record: `{name}` needs one with the feature `record`, on Linux"
         ));
     }
-    REPORT.contains(&name).then(|| {
+    (is_whole || REPORT.contains(&name)).then(|| {
         format!(
             "this build of uniprof only records: `{name}` is in the whole program, which reads recordings on any \
              machine (cargo install uniprof)"
@@ -305,6 +316,6 @@ mod tests {
         let whole = Cli::command();
         let all = whole.get_subcommands().filter(|it| !it.is_hide_set());
         let all: BTreeSet<&str> = all.map(clap::Command::get_name).collect();
-        assert_eq!(all, RECORD.into_iter().chain(REPORT).collect());
+        assert_eq!(all, RECORD.into_iter().chain(REPORT).chain(WHOLE).collect());
     }
 }

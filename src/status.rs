@@ -25,6 +25,9 @@ fn in_part(subcommand: &str) -> Option<&'static str> {
         "diff" | "compare" => {
             "compared, but a rule of --fail-if is broken, or a recording is not whole"
         }
+        "certify" => {
+            "compared, but the profile is wrong somewhere, or a function could not be slowed down"
+        }
         "trend" => {
             "written, but a rule of --fail-if is broken, or a recording is not whole or is left out"
         }

@@ -26,7 +26,7 @@ const ROOT_FILES_MAX: [(&str, usize); 5] = [
     ("format", 20),
     ("record", 9),
     ("report", 17),
-    ("", 38),
+    ("", 39),
 ];
 /// Length of the longest line of the sources (characters).
 const LINE_CHARACTERS_MAX: usize = 120;

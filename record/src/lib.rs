@@ -73,6 +73,7 @@ mod backends;
 mod writing;
 mod session;
 
+pub use backends::process::plant;
 pub use backends::{agent, gdb, kvm, process, qemu, xen};
 pub use guest::linux::{KernelFacts, NotUnderstood};
 pub use guest::walk;

@@ -14,6 +14,7 @@ pub(crate) mod exit_names;
 pub mod slowest;
 pub(crate) mod gather;
 pub mod functions;
+pub mod hot_functions;
 pub mod load;
 pub(crate) mod reduced;
 

@@ -5,21 +5,24 @@ use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// A new folder with one for each side.
+/// A new folder.
 pub struct RunFolder {
     path: PathBuf,
     is_kept: bool,
 }
 
 impl RunFolder {
-    /// Creates the folder `kept`, or a temporary one. Only the owner can read recordings.
+    /// Creates the folder `kept`, or a temporary one for `subcommand`, with these folders in it. Only the owner can
+    /// read recordings.
     ///
     /// # Errors
     /// Those of the file system, for example that the folder exists.
-    pub fn new(kept: Option<&Path>) -> anyhow::Result<RunFolder> {
+    pub fn new(kept: Option<&Path>, subcommand: &str, sides: &[&str]) -> anyhow::Result<RunFolder> {
         let path = match kept {
             Some(path) => path.to_path_buf(),
-            None => std::env::temp_dir().join(format!("uniprof-compare-{}", std::process::id())),
+            None => {
+                std::env::temp_dir().join(format!("uniprof-{subcommand}-{}", std::process::id()))
+            }
         };
         let mut builder = DirBuilder::new();
         builder.mode(0o700);
@@ -30,7 +33,7 @@ impl RunFolder {
             path,
             is_kept: kept.is_some(),
         };
-        for side in ["a", "b"] {
+        for side in sides {
             builder.create(folder.path.join(side))?;
         }
         Ok(folder)

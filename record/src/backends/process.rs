@@ -30,6 +30,7 @@ mod perf;
 mod watch;
 mod tracees;
 mod stopped;
+pub mod plant;
 pub mod doctor;
 
 pub use crate::guest::command::{Command, ExitStatus, Stdout};

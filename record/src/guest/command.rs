@@ -124,8 +124,17 @@ impl Command {
     /// # Errors
     /// The process could not be created.
     pub fn start(&self) -> Result<Child, SourceError> {
+        let [input, output, error] = spawn::INHERITED;
+        self.start_with([input, self.stdout.descriptor().unwrap_or(output), error])
+    }
+
+    /// As [`Command::start`], with these descriptors as standard input, output and error.
+    ///
+    /// # Errors
+    /// The process could not be created.
+    pub fn start_with(&self, streams: [RawFd; 3]) -> Result<Child, SourceError> {
         let name = self.arguments.first().cloned().unwrap_or_default();
-        let waiting = spawn::waiting(&self.arguments, self.stdout.descriptor())
+        let waiting = spawn::waiting(&self.arguments, streams)
             .map_err(|error| SourceError::system(format!("cannot start `{name}`"), error, ""))?;
         Ok(Child {
             name,

@@ -44,6 +44,14 @@ pub fn listen(tid: Pid) -> Result<(), Errno> {
     request(i64::from(libc::PTRACE_LISTEN), tid, 0)
 }
 
+/// Lets a stopped thread go on, with this signal (0: none).
+///
+/// # Errors
+/// The error of `ptrace`.
+pub fn cont(tid: Pid, signal: i32) -> Result<(), Errno> {
+    request(i64::from(libc::PTRACE_CONT), tid, signal)
+}
+
 /// Lets a stopped thread go on to its next system call, with this signal (0: none).
 ///
 /// # Errors
@@ -78,7 +86,7 @@ mod tests {
     #[test]
     fn a_real_time_signal_stops_a_thread_and_is_delivered() {
         let signal = libc::SIGRTMIN() + 1;
-        for go_on in [syscall, detach] {
+        for go_on in [cont, syscall, detach] {
             let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
             let tid = Pid::from_raw(child.id() as i32);
             seize(tid, Options::empty()).unwrap();

@@ -14,11 +14,14 @@ pub struct Waiting {
     failure: std::io::PipeReader,
 }
 
-/// Forks a child that executes `arguments` on [`Waiting::go`]; its standard output is `stdout`, if that is given.
+/// The standard input, output and error of a child that has those of this process.
+pub const INHERITED: [RawFd; 3] = [libc::STDIN_FILENO, libc::STDOUT_FILENO, libc::STDERR_FILENO];
+
+/// Forks a child that executes `arguments` on [`Waiting::go`], with `streams` as its standard input, output and error.
 ///
 /// # Errors
 /// The system's error, or `EINVAL` for an empty command or an argument with a zero byte.
-pub fn waiting(arguments: &[String], stdout: Option<RawFd>) -> Result<Waiting, Errno> {
+pub fn waiting(arguments: &[String], streams: [RawFd; 3]) -> Result<Waiting, Errno> {
     let arguments: Vec<CString> = arguments
         .iter()
         .map(|argument| CString::new(argument.as_str()).map_err(|_| Errno::EINVAL))
@@ -44,9 +47,9 @@ pub fn waiting(arguments: &[String], stdout: Option<RawFd>) -> Result<Waiting, E
             unsafe { libc::close(go.as_raw_fd()) };
             // SAFETY: a Rust program ignores SIGPIPE; the command expects the default.
             unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
-            if let Some(stdout) = stdout {
+            for (stream, number) in streams.into_iter().zip(INHERITED) {
                 // SAFETY: both are descriptors, open or not; at worst the call fails.
-                unsafe { libc::dup2(stdout, libc::STDOUT_FILENO) };
+                unsafe { libc::dup2(stream, number) };
             }
             let mut word = [0];
             if matches!(wait.read(&mut word), Ok(1)) {
