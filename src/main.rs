@@ -38,6 +38,8 @@ mod views;
 mod workload;
 #[cfg(feature = "report")]
 mod bundle;
+#[cfg(feature = "report")]
+mod push;
 #[cfg(feature = "record")]
 mod record;
 #[cfg(feature = "record")]
@@ -54,8 +56,6 @@ mod dump;
 mod mcp;
 #[cfg(feature = "report")]
 mod export;
-#[cfg(feature = "report")]
-mod push;
 #[cfg(feature = "report")]
 mod import;
 #[cfg(feature = "report")]
@@ -273,21 +273,24 @@ const REPORT: [&str; 15] = [
     "man",
 ];
 
-/// The message about a subcommand that is not in this build.
+/// The message about a subcommand, or a flag of `record`, that is not in this build.
 fn missing_half(error: &clap::Error) -> Option<String> {
-    if error.kind() != ErrorKind::InvalidSubcommand {
-        return None;
-    }
-    let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else {
+    let place = match error.kind() {
+        ErrorKind::InvalidSubcommand => ContextKind::InvalidSubcommand,
+        #[cfg(not(feature = "report"))]
+        ErrorKind::UnknownArgument => ContextKind::InvalidArg,
+        _ => return None,
+    };
+    let Some(ContextValue::String(name)) = error.get(place) else {
         return None;
     };
     let name = name.as_str();
-    if RECORD.contains(&name) {
+    if cfg!(not(feature = "record")) && RECORD.contains(&name) {
         return Some(format!(
             "this build of uniprof doesn't record: `{name}` needs one with the feature `record`, on Linux"
         ));
     }
-    REPORT.contains(&name).then(|| {
+    (REPORT.contains(&name) || name == "--push").then(|| {
         format!(
             "this build of uniprof only records: `{name}` is in the whole program, which reads recordings on any \
              machine (cargo install uniprof)"

@@ -28,7 +28,6 @@ use crate::record::window::Window;
 use crate::target::ExitStatus;
 use crate::target::resolvers;
 use crate::{target, terminal};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 #[cfg(feature = "report")]
@@ -320,8 +319,8 @@ impl Args {
 
     /// The output path, unless it is standard output or the recording is only pushed.
     pub fn named_file(&self) -> Option<&Path> {
-        let is_named = self.file() != Path::new("-") && !self.is_only_pushed();
-        is_named.then(|| self.file())
+        let named = Some(self.file()).filter(|output| *output != Path::new("-"));
+        named.filter(|_| !self.is_only_pushed())
     }
 
     /// Whether the recording is pushed, and kept nowhere.
@@ -555,19 +554,19 @@ pub fn record(args: &Args, status: &ExitStatus) -> anyhow::Result<Recorded> {
             pusher: None,
         });
     }
-    #[cfg(feature = "report")]
-    let mut pusher = None;
     let create = || {
         let output = place.create()?;
         #[cfg(feature = "report")]
-        if let Some((started, writer)) = args.push.start(args, &output)? {
-            pusher = Some(started);
-            return Ok((output, writer));
-        }
-        let writer: Box<dyn Write + Send> = Box::new(output.writer()?);
-        Ok((output, writer))
+        let pushing = args.push.start(args, &output)?;
+        #[cfg(not(feature = "report"))]
+        let pushing = ();
+        Ok((output, pushing))
     };
-    let (output, writer) = start::begin(create, args.named_file())?;
+    let (output, pushing) = start::begin(create, args.named_file())?;
+    #[cfg(feature = "report")]
+    let (pusher, writer) = pushing;
+    #[cfg(not(feature = "report"))]
+    let (writer, ()) = (output.writer()?, pushing);
     start::warn(source.hot.facts());
     let shown = is_shown.then(|| StatusLine::show(Arc::clone(&counters)));
     let summary = uniprof_record::record(source, writer, &plan, counters);

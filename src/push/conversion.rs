@@ -1,5 +1,5 @@
-//! From the recording of an interval to messages in the spool. In: recordings. Out: files of the spool. An interval that
-//! can't be converted costs only itself.
+//! From the recording of an interval to messages in the spool. In: recordings. Out: files of the spool. An interval
+//! that can't be converted costs only itself.
 
 use super::Args;
 use super::client::Client;

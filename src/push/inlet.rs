@@ -1,6 +1,6 @@
-//! The recording that comes on standard input, in intervals. In: bytes. Out: a recording of each interval. Reading never
-//! waits for names or a server, so no recorder waits for them: beyond a limit, the oldest interval is dropped. A file
-//! is read as fast as it is pushed.
+//! The recording that comes on standard input, in intervals. In: bytes. Out: a recording of each interval. Reading
+//! never waits for names or a server, so no recorder waits for them: beyond a limit, the oldest interval is dropped. A
+//! file is read as fast as it is pushed.
 
 use anyhow::Context;
 use std::fs::File;

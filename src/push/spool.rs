@@ -69,8 +69,8 @@ impl Spool {
         &self.folder
     }
 
-    /// Takes a message, and drops the first ones of `spare` if it has no room. Once this returns, the message survives a
-    /// crash of the machine. Returns its path; `None` if one with this id is there already.
+    /// Takes a message, and drops the first ones of `spare` if it has no room. Once this returns, the message survives
+    /// a crash of the machine. Returns its path; `None` if one with this id is there already.
     ///
     /// # Errors
     /// The spool is full, or those of the file system.

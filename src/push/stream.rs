@@ -1,5 +1,5 @@
-//! `uniprof push -`: a recording that comes now is pushed interval by interval. In: the recording. Out: messages, through
-//! the spool. A server that is away costs only room there.
+//! `uniprof push -`: a recording that comes now is pushed interval by interval. In: the recording. Out: messages,
+//! through the spool. A server that is away costs only room there.
 //!
 //! A thread reads, another one delivers, and this one makes messages.
 

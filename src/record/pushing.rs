@@ -88,8 +88,8 @@ impl PushFlags {
         }
         if args.output.as_deref() == Some(Path::new("-")) {
             bail!(
-                "--push sends the recording to a server: name a file with -o to keep it as well, or `uniprof record -o - \
-                 … | uniprof push --to URL --spool DIR -`"
+                "--push sends the recording to a server: name a file with -o to keep it as well, or pipe it into \
+                 `uniprof push --to URL --spool DIR -`"
             );
         }
         let server = Server {
@@ -103,13 +103,13 @@ impl PushFlags {
         Spool::open(&self.spool, self.spool_size, client.protocol.name).map(drop)
     }
 
-    /// Starts the process that pushes what is written, beside `output`.
+    /// Starts the process that pushes, if any, and returns the output of the recording: `output`, that process, or both.
     ///
     /// # Errors
     /// This program can't be started again.
-    pub fn start(&self, args: &Args, output: &Destination) -> anyhow::Result<Option<Pushing>> {
+    pub fn start(&self, args: &Args, output: &Destination) -> anyhow::Result<Pushing> {
         let Some(url) = &self.push else {
-            return Ok(None);
+            return Ok((None, Box::new(output.writer()?)));
         };
         let (reader, writer) = io::pipe().context("cannot make a pipe")?;
         let mut command = Command::new(std::env::current_exe()?);
@@ -149,12 +149,12 @@ impl PushFlags {
             .context("cannot start `uniprof push`")?;
         let file = args.named_file().map(|_| output.writer()).transpose()?;
         let output = PushedOutput::new(file, writer);
-        Ok(Some((Pusher { child }, Box::new(output))))
+        Ok((Some(Pusher { child }), Box::new(output)))
     }
 }
 
 /// The process that pushes, and the output to write to.
-pub type Pushing = (Pusher, Box<dyn Write + Send>);
+pub type Pushing = (Option<Pusher>, Box<dyn Write + Send>);
 
 /// The process that pushes.
 pub struct Pusher {

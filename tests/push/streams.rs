@@ -1,5 +1,5 @@
-//! `record --push` and `push -`: a recording that is pushed while it is made. What arrives is counted, sample by sample,
-//! whatever becomes of the server, the recorder and the disk.
+//! `record --push` and `push -`: a recording that is pushed while it is made. What arrives is counted, sample by
+//! sample, whatever becomes of the server, the recorder and the disk.
 
 use crate::receiver::{Receiver, Reply, check};
 use crate::{PUSH, accept, folded_sum, push};
@@ -29,6 +29,13 @@ impl Recorded {
 
     fn file(&self) -> PathBuf {
         self.folder.path().join("run.uprof")
+    }
+
+    /// A loop that a report can name, where there is a compiler.
+    fn named_loop(&self) -> Option<PathBuf> {
+        let source = "#include <unistd.h>\nint burn_it(void){volatile int n=0;for(;;)n++;return n;}\n\
+                      int main(){alarm(3);return burn_it();}\n";
+        kit::build(&self.folder.path().join("named"), source, &["-O0"])
     }
 
     /// `uniprof record --push` of a loop that ends after `seconds`.
@@ -115,6 +122,30 @@ fn a_recording_is_pushed_while_it_is_made_and_every_sample_arrives() {
 }
 
 #[test]
+fn what_is_pushed_has_the_names_of_the_images_here() {
+    let recorded = Recorded::new();
+    let Some(program) = recorded.named_loop() else {
+        println!("skipped: no C compiler");
+        return;
+    };
+    let server = Receiver::start(|_| accept());
+    let mut command = uniprof();
+    let output = command
+        .current_dir(recorded.folder.path())
+        .args(["record", "--push", &server.url(PUSH), "--every", "1s", "--"])
+        .arg(program)
+        .output()
+        .unwrap();
+    let said = kit::text(&output.stderr);
+    let received = server.take();
+    assert!(received.len() >= 2, "{said}");
+    for one in received {
+        let strings = check(&one.body).unwrap().strings;
+        assert!(strings.iter().any(|one| one == "burn_it"), "{strings:?}");
+    }
+}
+
+#[test]
 fn a_server_that_is_away_at_first_gets_everything_later() {
     let recorded = Recorded::new();
     let is_there = Arc::new(AtomicBool::new(false));
@@ -176,15 +207,19 @@ fn a_server_that_never_comes_costs_only_room_in_the_spool() {
 fn a_killed_recorder_leaves_what_it_had_to_be_delivered() {
     let recorded = Recorded::new();
     let away = Receiver::start(|_| Reply::answer(503, "", ""));
-    let mut command = recorded.command(&away.url(PUSH), &["--retry-for", "1s"], 60);
-    let mut running = command.stderr(Stdio::piped()).spawn().unwrap();
+    let messages = recorded.folder.path().join("messages");
+    let mut command = recorded.command(&away.url(PUSH), &["--retry-for", "1s"], 20);
+    let messages_to = fs::File::create(&messages).unwrap();
+    let mut running = command.stderr(messages_to).spawn().unwrap();
     wait_until("two profiles wait", Duration::from_secs(60), || {
         recorded.waiting().len() >= 2
     });
     running.kill().unwrap();
-    let output = running.wait_with_output().unwrap();
-    let said = kit::text(&output.stderr);
-    assert!(said.contains("was cut off"), "{said}");
+    running.wait().unwrap();
+    wait_until("what is left is kept", Duration::from_secs(60), || {
+        let said = fs::read_to_string(&messages).unwrap();
+        said.contains("was cut off") && said.contains("wait in spool")
+    });
     let server = Receiver::start(|_| accept());
     let waiting = recorded.waiting().len();
     let spool = recorded.spool().display().to_string();
