@@ -38,9 +38,11 @@ Examples:
   uniprof push --to http://localhost:4040 run.uprof
   uniprof push --to https://profiles.example.net --format pyroscope --header-file token.txt *.uprof
   uniprof push --to http://localhost:4318 --spool /var/spool/uniprof run.uprof
-  uniprof push --to http://localhost:4318 --spool /var/spool/uniprof")]
+  uniprof push --to http://localhost:4318 --spool /var/spool/uniprof
+  ssh dom0 uniprof record -o - 7 | uniprof push --to http://localhost:4040 --spool spool -")]
 pub struct Args {
-    /// Recordings. None: what waits in the spool is sent
+    /// Recordings. None: what waits in the spool is sent. `-`: a recording that comes now on standard input, each
+    /// interval when it is over, through a spool
     #[arg(value_name = "FILE", required_unless_present = "spool", add = crate::candidates::recordings())]
     files: Vec<PathBuf>,
     /// Where to: the address of the server, or the whole URL if it takes profiles under another path
@@ -67,7 +69,8 @@ pub struct Args {
     /// Length of a profile in time: servers show each as one moment
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = parse_duration)]
     every: Duration,
-    /// Where threads waited and for how long, instead of samples: of recordings made with --off-cpu
+    /// Where threads waited and for how long, instead of samples (of `-`: besides them): of recordings made with
+    /// --off-cpu
     #[arg(long)]
     off_cpu: bool,
     #[command(flatten)]

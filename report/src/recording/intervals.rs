@@ -2,9 +2,7 @@
 //! the other, each with all names so far. Every block of samples is in one of them, unless more wait than may: then the
 //! oldest are dropped, and their samples counted.
 
-use super::kept_blocks::{
-    KeptBlocks, LASTING_BYTES_MAX, Need, PASSING_BYTES_MAX, is_of_its_time, recording,
-};
+use super::kept_blocks::{KeptBlocks, LASTING_BYTES_MAX, Need, PASSING_BYTES_MAX, recording};
 use std::collections::VecDeque;
 use std::io;
 use uprof::cold::{End, EndReason};
@@ -51,7 +49,6 @@ pub struct Intervals {
     /// Those that are complete.
     waiting: VecDeque<Part>,
     waiting_bytes: u64,
-    latest_ns: u64,
     end: Option<End>,
     damaged: u64,
     samples: u64,
@@ -69,7 +66,6 @@ impl Intervals {
             open: Part::default(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
-            latest_ns: 0,
             end: None,
             damaged: 0,
             samples: 0,
@@ -86,9 +82,6 @@ impl Intervals {
                 return;
             }
         };
-        if is_of_its_time(&block) {
-            self.latest_ns = self.latest_ns.max(block.last_ns);
-        }
         match Need::of(&block) {
             Need::Metadata => self.metadata = Some(block),
             Need::End => {
@@ -203,5 +196,116 @@ impl Intervals {
     /// Whether names had to be dropped because they are too many.
     pub fn lacks_names(&self) -> bool {
         self.lasting.dropped > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recording::Recording;
+    use uprof::cold::{Metadata, TaskChange, TaskEvent};
+    use uprof::{Frame, Sample, StreamReader, Task, Writer};
+
+    const SECOND_NS: u64 = 1_000_000_000;
+    const TASK: Task = Task { space: 1, vcpu: 2 };
+
+    /// The items of a recording with a name at its start, and a sample at each of these times.
+    fn items(times_ns: impl Iterator<Item = u64>) -> Vec<Item<'static>> {
+        let mut writer =
+            Writer::create(Vec::new(), [7; 16], &Metadata::default(), SECOND_NS).unwrap();
+        let named = TaskEvent {
+            time_ns: SECOND_NS,
+            task: TASK,
+            what: TaskChange::Named("worker".into()),
+        };
+        writer.tasks(&[named]).unwrap();
+        let mut last_ns = SECOND_NS;
+        for time_ns in times_ns {
+            let frames = [Frame::exact(0x1000)];
+            writer
+                .sample(&Sample::bare(time_ns, TASK, &frames))
+                .unwrap();
+            writer.flush().unwrap();
+            last_ns = time_ns;
+        }
+        let end = End {
+            time_ns: last_ns,
+            reason: EndReason::TargetEnded,
+            message: "it exited".into(),
+            totals: Vec::new(),
+        };
+        let bytes = writer.finish(&end).unwrap();
+        let mut reader = StreamReader::open(&bytes[..]).unwrap();
+        let mut items = Vec::new();
+        while let Some(item) = reader.next_item().unwrap() {
+            items.push(item);
+        }
+        items
+    }
+
+    fn tenths(seconds: u64) -> impl Iterator<Item = u64> {
+        (10..10 + seconds * 10).map(|tenth| tenth * SECOND_NS / 10)
+    }
+
+    #[test]
+    fn each_sample_is_in_one_interval_with_the_names_before_it() {
+        let mut intervals = Intervals::new([7; 16], 5 * SECOND_NS);
+        items(tenths(60))
+            .into_iter()
+            .for_each(|item| intervals.add(item));
+        intervals.cut();
+        let (mut samples, mut last_ns) = (0, 0);
+        while let Some(interval) = intervals.take().unwrap() {
+            let [first_ns, end_ns] = interval.times_ns;
+            assert!(first_ns > last_ns && end_ns - first_ns <= 5 * SECOND_NS);
+            last_ns = end_ns;
+            let recording = Recording::from_bytes("interval", interval.bytes).unwrap();
+            let read: u32 = recording.blocks().iter().map(|block| block.samples).sum();
+            assert_eq!(u64::from(read), interval.samples);
+            assert_eq!(recording.tasks().last_name(TASK), Some("worker"));
+            assert_eq!(
+                (recording.start_ns(), recording.end_ns()),
+                (first_ns, end_ns)
+            );
+            samples += interval.samples;
+        }
+        assert_eq!((samples, intervals.samples()), (600, (600, 0)));
+    }
+
+    #[test]
+    fn an_interval_begins_with_its_first_sample_even_hours_later() {
+        let mut intervals = Intervals::new([7; 16], 5 * SECOND_NS);
+        let hours_later = [2, 9000, 9001].map(|second| second * SECOND_NS);
+        for item in items(hours_later.into_iter()) {
+            intervals.add(item);
+            // As after a time without samples.
+            if intervals.samples().0 == 1 {
+                intervals.cut();
+            }
+        }
+        intervals.cut();
+        let times_ns = |intervals: &mut Intervals| intervals.take().unwrap().unwrap().times_ns;
+        assert_eq!(times_ns(&mut intervals), [hours_later[0]; 2]);
+        assert_eq!(times_ns(&mut intervals), [hours_later[1], hours_later[2]]);
+    }
+
+    #[test]
+    fn samples_that_wait_are_bounded_and_what_is_dropped_is_counted() {
+        let mut intervals = Intervals::new([7; 16], SECOND_NS);
+        items(tenths(60))
+            .into_iter()
+            .for_each(|item| intervals.add(item));
+        assert!(!intervals.is_full() && intervals.has_one());
+        intervals.waiting_bytes += PASSING_BYTES_MAX;
+        assert!(intervals.is_full());
+        intervals.drop_oldest();
+        let (samples, dropped) = intervals.samples();
+        assert!(samples == 600 && (10..=12).contains(&dropped), "{dropped}");
+        // An interval of too many bytes ends early.
+        intervals.open.kept.bytes = INTERVAL_BYTES_MAX;
+        let waiting = intervals.waiting.len();
+        let more = items(tenths(100).skip(990).take(1));
+        more.into_iter().for_each(|item| intervals.add(item));
+        assert_eq!(intervals.waiting.len(), waiting + 1);
     }
 }

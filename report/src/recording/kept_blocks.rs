@@ -71,14 +71,6 @@ impl Need {
     }
 }
 
-/// Whether the times of a block are of the recording: images are older than it, and code is, too.
-pub(super) fn is_of_its_time(block: &Block<'_>) -> bool {
-    !matches!(
-        block.known_type(),
-        Some(BlockType::Image | BlockType::Code | BlockType::End)
-    )
-}
-
 /// A recording of `blocks` from `start_ns` to `end`.
 ///
 /// # Errors

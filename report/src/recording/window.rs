@@ -4,13 +4,11 @@
 //! Samples and what else has a time are dropped when they are older than the window. Names, mappings and tables of
 //! images are kept, since later samples need them. Both parts have a limit in bytes; what is dropped for it is counted.
 
-use super::kept_blocks::{
-    KeptBlocks, LASTING_BYTES_MAX, Need, PASSING_BYTES_MAX, is_of_its_time, recording,
-};
+use super::kept_blocks::{KeptBlocks, LASTING_BYTES_MAX, Need, PASSING_BYTES_MAX, recording};
 use std::collections::VecDeque;
 use std::io;
 use uprof::cold::{End, EndReason, Loss, LossReason};
-use uprof::{Block, Damage, DamageKind, Item, Payload};
+use uprof::{Block, BlockType, Damage, DamageKind, Item, Payload};
 
 /// Most damaged parts that a window remembers.
 const DAMAGES_MAX: usize = 1024;
@@ -172,12 +170,20 @@ impl Window {
     }
 }
 
+/// Whether the times of a block are of the recording: images are older than it, and code is, too.
+fn is_of_its_time(block: &Block<'_>) -> bool {
+    !matches!(
+        block.known_type(),
+        Some(BlockType::Image | BlockType::Code | BlockType::End)
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::recording::Recording;
     use uprof::cold::{Metadata, TaskChange, TaskEvent};
-    use uprof::{Frame, Sample, StreamReader, Task};
+    use uprof::{Frame, Sample, StreamReader, Task, Writer};
 
     const SECOND_NS: u64 = 1_000_000_000;
 
