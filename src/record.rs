@@ -6,6 +6,8 @@ mod summary;
 mod start;
 pub mod boot;
 mod status_line;
+#[cfg(feature = "report")]
+mod console;
 mod save_when;
 mod window;
 #[cfg(feature = "report")]
@@ -25,8 +27,8 @@ use crate::record::boot::BootFlags;
 use crate::record::destination::OutputPath;
 use crate::record::status_line::StatusLine;
 use crate::record::window::Window;
-use crate::target::ExitStatus;
 use crate::target::resolvers;
+use crate::target::{ExitStatus, Stdout};
 use crate::{target, terminal};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -529,6 +531,21 @@ pub struct Recorded {
 
 /// Records according to the flags, and sets `status` to the exit status of the recorded command.
 pub fn record(args: &Args, status: &ExitStatus) -> anyhow::Result<Recorded> {
+    #[cfg(feature = "report")]
+    if let Some(text) = &args.boot.until_output {
+        return console::record(args, status, text);
+    }
+    record_beside(args, status, None, |_| ())
+}
+
+/// As [`record`]; a command's standard output goes to `stdout`, if that is given, and what `begun` returns lives as
+/// long as the recording.
+fn record_beside<T>(
+    args: &Args,
+    status: &ExitStatus,
+    stdout: Option<Stdout>,
+    begun: impl FnOnce(Arc<Counters>) -> T,
+) -> anyhow::Result<Recorded> {
     signal::listen_to_children();
     window::refuse(args)?;
     let plan = args.plan();
@@ -538,16 +555,17 @@ pub fn record(args: &Args, status: &ExitStatus) -> anyhow::Result<Recorded> {
     } else {
         args.file()
     })?;
-    let source = target::open(&start::wanted(args), &plan, status)?;
+    let source = target::open(&start::wanted(args, stdout), &plan, status)?;
     let counters = Arc::new(Counters::default());
     let is_shown = StatusLine::has_place(args, source.hot.facts());
     if args.keep.is_some() {
         let folder = start::begin(|| window::create(args.file()), args.named_file())?;
         start::warn(source.hot.facts());
         let window = Window::start(args, args.file(), folder)?;
+        let beside = begun(Arc::clone(&counters));
         let shown = is_shown.then(|| StatusLine::show(Arc::clone(&counters)));
         let summary = window.record(source, &plan, counters);
-        drop(shown);
+        drop((shown, beside));
         return Ok(Recorded {
             summary: summary?,
             #[cfg(feature = "report")]
@@ -568,9 +586,10 @@ pub fn record(args: &Args, status: &ExitStatus) -> anyhow::Result<Recorded> {
     #[cfg(not(feature = "report"))]
     let (writer, ()) = (output.writer()?, pushing);
     start::warn(source.hot.facts());
+    let beside = begun(Arc::clone(&counters));
     let shown = is_shown.then(|| StatusLine::show(Arc::clone(&counters)));
     let summary = uniprof_record::record(source, writer, &plan, counters);
-    drop(shown);
+    drop((shown, beside));
     Ok(Recorded {
         summary: summary::kept_in(output, summary)?,
         #[cfg(feature = "report")]

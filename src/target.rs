@@ -25,9 +25,9 @@ use uniprof_record::{Plan, Source};
 
 use resolvers::RESOLVERS;
 
-pub use uniprof_record::process::ExitStatus;
 #[cfg(feature = "report")]
 pub use uniprof_record::process::running;
+pub use uniprof_record::process::{ExitStatus, Stdout};
 pub use uniprof_record::xen::several::Company;
 
 /// The target to sample, and how.
@@ -38,8 +38,8 @@ pub struct TargetRequest<'a> {
     pub command: &'a [String],
     /// Whether the command is left running at the end.
     pub keep_running: bool,
-    /// Whether the command's standard output goes to standard error, as the recording goes to standard output.
-    pub stdout_to_stderr: bool,
+    /// Where the command's standard output goes.
+    pub stdout: Stdout,
     /// Whether to sample the whole machine.
     pub all: bool,
     /// Whether to sample processes by ptrace.
@@ -223,7 +223,7 @@ pub const BACKENDS: &[Backend] = &[
         open: |pid, wanted, plan| open_kvm(monitor(pid)?, images_of(wanted)?, plan),
         breakpoints: None,
         examine: |pid, elf| Ok(kvm::doctor::examine(monitor(pid)?, elf)),
-        examine_host: None,
+        examine_host: Some(kvm::doctor::examine_host),
         read_mark: None,
         has_host: true,
     },
@@ -404,7 +404,7 @@ fn command(wanted: &TargetRequest<'_>, status: &ExitStatus) -> Command {
     Command {
         arguments: wanted.command.to_vec(),
         keep_running: wanted.keep_running,
-        stdout_to_stderr: wanted.stdout_to_stderr,
+        stdout: wanted.stdout.clone(),
         status: status.clone(),
     }
 }
@@ -581,7 +581,7 @@ mod tests {
                 target,
                 command: &[],
                 keep_running: false,
-                stdout_to_stderr: false,
+                stdout: Stdout::Same,
                 all,
                 ptrace: false,
                 elf: &[],
@@ -619,7 +619,7 @@ mod tests {
                 target: &target,
                 command: &[],
                 keep_running: false,
-                stdout_to_stderr: false,
+                stdout: Stdout::Same,
                 all: false,
                 ptrace: false,
                 elf: &[],

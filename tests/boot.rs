@@ -57,6 +57,24 @@ fn a_monitor_without_a_guest_is_told_so() {
 }
 
 #[test]
+fn what_a_monitor_without_a_guest_has_printed_is_passed_on() {
+    if !cfg!(target_arch = "x86_64") {
+        println!("skipped: vCPUs under KVM are held on x86-64 alone");
+        return;
+    }
+    // More than a pipe holds by itself.
+    let script = "seq 20000; exit 7";
+    let (output, _folder) = record(script, &["--until-output", "20000"]);
+    assert_eq!(output.status.code(), Some(2));
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(printed.lines().count(), 20_000);
+    let domain = ["record", "--boot", "--until-output", "x", "web", "--", "xl"];
+    let output = kit::uniprof().args(domain).output().unwrap();
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert!(messages.contains("a Xen domain's console"), "{messages}");
+}
+
+#[test]
 fn what_a_script_leaves_behind_runs_on() {
     if !cfg!(target_arch = "x86_64") {
         println!("skipped: vCPUs under KVM are held on x86-64 alone");

@@ -8,6 +8,7 @@
 pub mod shared_observer;
 mod pending;
 mod placement;
+pub mod guest_kernels;
 pub mod monitor_part;
 mod target_state;
 pub mod trigger;

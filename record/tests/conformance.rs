@@ -123,7 +123,7 @@ fn busy_child() -> Process {
     Process::Started(Command {
         keep_running: false,
         arguments: arguments.collect(),
-        stdout_to_stderr: false,
+        stdout: Default::default(),
         status: process::ExitStatus::default(),
     })
 }

@@ -30,6 +30,18 @@ pub struct BootFlags {
     /// image is linked)
     #[arg(long, value_name = "FUNCTION", requires = "boot")]
     pub until: Option<String>,
+
+    /// End the recording once the monitor has printed this text on its standard output, where many have the guest's
+    /// console. The output is passed on
+    #[cfg(feature = "report")]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        requires = "boot",
+        conflicts_with = "keep_running",
+        value_parser = clap::builder::NonEmptyStringValueParser::new()
+    )]
+    pub until_output: Option<String>,
 }
 
 impl BootFlags {

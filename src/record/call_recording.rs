@@ -22,7 +22,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     let plan = args.plan();
     // The output is checked first, before the guest is touched.
     let place = OutputPath::find(args.file())?;
-    let tracer = target::trace(&start::wanted(args), &plan)?;
+    let tracer = target::trace(&start::wanted(args, None), &plan)?;
     let output = start::begin(|| place.create(), args.named_file())?;
     start::warn(tracer.facts());
     let summary =

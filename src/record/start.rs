@@ -4,7 +4,7 @@
 //! the program at once, and privileges are dropped before any thread is started.
 
 use crate::record::Args;
-use crate::target::{self, TargetRequest};
+use crate::target::{self, Stdout, TargetRequest};
 use crate::terminal;
 use anyhow::bail;
 use std::path::Path;
@@ -25,13 +25,18 @@ pub fn warn_of_paused() {
     }
 }
 
-/// What to sample, according to the flags.
-pub fn wanted(args: &Args) -> TargetRequest<'_> {
+/// What to sample, according to the flags; a command's standard output goes to `console`, if that is given.
+pub fn wanted(args: &Args, console: Option<Stdout>) -> TargetRequest<'_> {
+    let usual = if args.file() == Path::new("-") {
+        Stdout::Stderr
+    } else {
+        Stdout::Same
+    };
     TargetRequest {
         target: args.target().unwrap_or_default(),
         command: &args.command,
         keep_running: args.keep_running,
-        stdout_to_stderr: args.file() == Path::new("-"),
+        stdout: console.unwrap_or(usual),
         all: args.all,
         ptrace: args.ptrace,
         elf: &args.elf,

@@ -11,9 +11,10 @@ UNITS = {"ns": 1e-6, "us": 1e-3, "ms": 1, "s": 1e3}
 
 
 def monitor(image, console, *more):
-    """The command line of a machine without monitor's socket, stub or shared memory."""
+    """The command line of a machine without monitor's socket, stub or shared memory; `console`: a file, or `stdio`."""
+    console = console if console == "stdio" else f"file:{console}"
     return ["qemu-system-x86_64", "-M", "q35", "-display", "none", "-nic", "none", "-no-reboot", "-m", "128", "-kernel",
-            image, "-append", f"plant={PLANTED_MS}", "-serial", f"file:{console}", *more]
+            image, "-append", f"plant={PLANTED_MS}", "-serial", console, *more]
 
 
 def record(uniprof, image, recording, console, *more, options=()):
@@ -21,6 +22,14 @@ def record(uniprof, image, recording, console, *more, options=()):
     pathlib.Path(console).unlink(missing_ok=True)
     return uniprof.run("record", "--boot", "--until", "ordinary_round", "-d", "60s", "--elf", image, *options, "-o",
                        recording, "--", *monitor(image, console, *more), patience=120)
+
+
+def record_until_printed(uniprof, image, recording, console, text, *more):
+    """Records until the guest prints `text`; what it printed goes to file `console`."""
+    _, printed, messages = uniprof.run("record", "--boot", "--until-output", text, "-d", "60s", "--elf", image, "-o",
+                                       recording, "--", *monitor(image, "stdio", *more), patience=120)
+    pathlib.Path(console).write_text(printed)
+    check(text in printed and "has printed the text" in messages, f"{printed}: {messages}")
 
 
 def milliseconds(text):

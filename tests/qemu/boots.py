@@ -153,12 +153,46 @@ def linux_reset_while_recorded(uniprof):
 
 
 def boot_from_the_first_instruction(uniprof):
-    """QEMU is started by the recorder, and ended with the recording; BOOTS=50 for more boots."""
+    """QEMU is started by the recorder, and ended with the recording; every other one when the guest has printed
+    something. BOOTS=50 for more boots."""
     recording, console, count = OUT / "boot.uprof", OUT / "boot.console", int(os.environ.get("BOOTS", "2"))
-    for _ in range(count):
-        booted.record(uniprof, GUESTS / "guest.elf", recording, console)
+    for number in range(count):
+        if number % 2:
+            booted.record_until_printed(uniprof, GUESTS / "guest.elf", recording, console, "alive 128")
+        else:
+            booted.record(uniprof, GUESTS / "guest.elf", recording, console)
         verdict = booted.check_boot(uniprof, recording, console, counts_pauses=False)
     return f"{count} boots; the last one: {verdict}"
+
+
+def linux_from_the_first_instruction(uniprof):
+    """Debian's kernel and its first program have names, without an image and without shared memory, and the kernel's own
+    account of its initcalls agrees with the samples."""
+    recording, console = OUT / "boot-linux.uprof", OUT / "boot-linux.console"
+    kernel = machine.linux_kernel()
+    command = ["qemu-system-x86_64", "-M", "q35", "-m", "256", "-display", "none", "-nic", "none", "-no-reboot", "-kernel",
+               kernel, "-initrd", GUESTS / "linux.cpio", "-serial", "stdio", "-append",
+               "console=ttyS0 initcall_debug ignore_loglevel printk.time=1"]
+    _, printed_text, messages = uniprof.run("record", "--boot", "--until-output", "ready", "-d", "240s", "-F", 199,
+                                            "--boot-frequency", 199, "-o", recording, "--", *command, patience=300)
+    console.write_text(printed_text)
+    check("has printed the text" in messages, messages)
+    stacks = judge.folded(lambda *words: uniprof.run(*words)[1], recording)
+    in_kernel = [(stack, count) for stack, count in stacks if stack[-1].endswith("_[k]")]
+    whole = sum(count for _, count in in_kernel)
+    named = sum(count for stack, count in in_kernel if not re.match(r"(\[kernel\]|0x)", stack[-1]))
+    roots = {stack[0].split(" ")[0] for stack, _ in in_kernel}
+    check(named >= 0.98 * whole > 0, f"{named} of {whole} in the kernel have names")
+    check({"swapper", "init"} & roots == {"swapper", "init"}, f"processes {roots}")
+    # Those that wait for others take longer by the clock than by samples; of these three none does.
+    names = "acpi_init", "inet_init", "cubictcp_register"
+    told = dict(re.findall(r"initcall (\w+)\+\S+ returned \S+ after (\d+) usecs", printed_text))
+    by_clock = sum(int(told[name]) for name in names) / 1e3
+    by_samples = sum(count for stack, count in stacks if any(f"{name}_[k]" in stack for name in names)) / 1e3
+    few = 3 * (by_samples / (1000 / 199)) ** 0.5 * (1000 / 199)  # three standard errors
+    figures = f"{', '.join(names)}: {by_clock:.0f} ms by initcall_debug, {by_samples:.0f} by samples"
+    check(abs(by_clock - by_samples) < 0.05 * by_clock + few, figures)
+    return f"{named} of {whole} of the kernel's time has names; {figures}"
 
 
 def boots_that_are_followed(uniprof):
@@ -200,5 +234,5 @@ def boots_that_are_followed(uniprof):
     return f"2 boots, planted for {booted.PLANTED_MS} ms in each: {', '.join(told)} by their samples"
 
 
-SCENARIOS = [boot_from_the_first_instruction, boots_that_are_followed, image_reset_while_recorded,
+SCENARIOS = [boot_from_the_first_instruction, linux_from_the_first_instruction, boots_that_are_followed, image_reset_while_recorded,
              linux_reset_while_recorded, mode_of_32_bit_code]

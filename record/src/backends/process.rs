@@ -32,7 +32,7 @@ mod tracees;
 mod stopped;
 pub mod doctor;
 
-pub use crate::guest::command::{Command, ExitStatus};
+pub use crate::guest::command::{Command, ExitStatus, Stdout};
 pub use cgroup::Cgroup;
 pub use perf::open as open_perf;
 pub use refusal::Refusal;

@@ -10,6 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
 use std::fmt;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,10 +22,32 @@ pub struct Command {
     pub arguments: Vec<String>,
     /// Whether it keeps running when the recording is over.
     pub keep_running: bool,
-    /// Whether its standard output goes to standard error, as the recording goes to standard output.
-    pub stdout_to_stderr: bool,
+    /// Where its standard output goes.
+    pub stdout: Stdout,
     /// Set to its status when it has ended.
     pub status: ExitStatus,
+}
+
+/// Where a command's standard output goes.
+#[derive(Debug, Clone, Default)]
+pub enum Stdout {
+    /// Where ours goes.
+    #[default]
+    Same,
+    /// To standard error, as the recording goes to standard output.
+    Stderr,
+    /// Into a pipe, which others read.
+    Pipe(Arc<std::io::PipeWriter>),
+}
+
+impl Stdout {
+    fn descriptor(&self) -> Option<RawFd> {
+        match self {
+            Stdout::Same => None,
+            Stdout::Stderr => Some(std::io::stderr().as_raw_fd()),
+            Stdout::Pipe(pipe) => Some(pipe.as_raw_fd()),
+        }
+    }
 }
 
 /// How a command ended, as in a shell: its status, or 128 plus the number of the signal that killed it. If the
@@ -102,7 +125,7 @@ impl Command {
     /// The process could not be created.
     pub fn start(&self) -> Result<Child, SourceError> {
         let name = self.arguments.first().cloned().unwrap_or_default();
-        let waiting = spawn::waiting(&self.arguments, self.stdout_to_stderr)
+        let waiting = spawn::waiting(&self.arguments, self.stdout.descriptor())
             .map_err(|error| SourceError::system(format!("cannot start `{name}`"), error, ""))?;
         Ok(Child {
             name,

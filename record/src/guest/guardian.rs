@@ -143,7 +143,10 @@ impl Guardian {
     /// read before its first instruction may take longer than a freeze. For this guest, which is paused already.
     pub fn holding(&mut self, patience: Duration) {
         let checks = patience.as_millis() as u64 / CHECK_EVERY_MS as u64;
-        self.process.shared.word(CHECKS).store(checks, Ordering::SeqCst);
+        self.process
+            .shared
+            .word(CHECKS)
+            .store(checks, Ordering::SeqCst);
         self.freeze();
     }
 

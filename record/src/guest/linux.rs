@@ -39,7 +39,7 @@ const KERNEL_ATTEMPTS_BETWEEN: u32 = 20;
 const HIDDEN_NS: u64 = 800_000_000;
 const MOST_NOTES_BYTES: u64 = 64 << 10;
 /// Largest stack of the kernel (THREAD_SIZE and IRQ_STACK_SIZE of Linux).
-const STACK_BYTES: usize = 16 << 10;
+pub const STACK_BYTES: usize = 16 << 10;
 
 /// Most bytes of a kernel stack from `sp` on. Stacks in the kernel's image begin at multiples of their size and are
 /// followed by other data; behind all other stacks there is no memory.
@@ -202,7 +202,7 @@ impl Linux {
         }
     }
 
-    /// The same kernel, for another boot than the first.
+    /// The same kernel, for this boot.
     fn of_boot(self, boot: u32) -> Linux {
         Linux { boot, ..self }
     }
@@ -352,6 +352,13 @@ impl Linux {
             }
         }
         sample
+    }
+
+    /// Takes addresses that were sampled before it was read.
+    pub fn saw(&mut self, addresses: &[u64]) {
+        let text = &self.kernel.text;
+        let of_text = addresses.iter().filter(|address| text.contains(address));
+        of_text.for_each(|address| self.sampled.add(*address));
     }
 
     /// Names of the functions sampled since the last call; `None` if there are none.

@@ -136,11 +136,17 @@ pub fn stop_world(
     control.begin(start_ns);
     let mut pace = take.pace(start_ns).in_turn(source.period_slot());
     let mut boot = 0;
+    let ip = source.facts().target.arch.special_registers().ip;
     loop {
         if let Some(ending) = wait(source, sink, pace.wake_ns, control) {
             // A sampler that had no processor until the end has missed deadlines.
             let end_ns = monotonic_ns().min(control.stop_at_ns.unwrap_or(u64::MAX));
             sink.lose(LossReason::Deadline, pace.unmet(end_ns), end_ns);
+            if let Some(kernels) = &mut later_kernels
+                && matches!(ending, Ending::Duration | Ending::Stopped(_))
+            {
+                kernels.look_at_last(source);
+            }
             return ending;
         }
         let now_ns = monotonic_ns();
@@ -150,6 +156,9 @@ pub fn stop_world(
             Err(error) => return failed(source, sink, error),
         }
         if round.is_reached {
+            if let Some(kernels) = &mut later_kernels {
+                kernels.look_at_last(source);
+            }
             return Ending::Stopped("the guest has reached the function of --until".into());
         }
         if let Some(how) = take.boot
@@ -165,7 +174,7 @@ pub fn stop_world(
         }
         if let Some(kernels) = &mut later_kernels
             && let Some(vcpu) = round.vcpus.all().first()
-            && kernels.is_due(vcpu.task.space, now_ns)
+            && kernels.is_due(vcpu.task.space, vcpu.registers.get(ip), now_ns)
         {
             kernels.look(source, now_ns);
         }

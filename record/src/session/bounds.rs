@@ -4,8 +4,8 @@ use crate::source::control::Ending;
 use crate::source::plan::Plan;
 use crate::source::{Facts, SourceError};
 use crate::sys::clock::{realtime_ns, start_late};
+use nix::unistd::SysconfVar;
 use std::io;
-use std::num::NonZero;
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 use uprof::cold::{ClockPair, Cost, End, Host, Metadata, Recorder, Sampling};
 use uprof::machine;
@@ -49,7 +49,6 @@ fn host() -> Host {
     let model = cpuinfo
         .lines()
         .find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-    let processors = std::thread::available_parallelism().map_or(0, NonZero::get);
     Host {
         name: text(|all| all.nodename()),
         system: format!(
@@ -58,8 +57,17 @@ fn host() -> Host {
             text(|all| all.release())
         ),
         processor: model.map_or(String::new(), |(_, name)| name.trim().to_string()),
-        processors: processors as u32,
+        processors: processors().unwrap_or(0),
     }
+}
+
+/// Number of processors that this process may run on. What std says reads control groups, too, and is 5 KB larger.
+pub fn processors() -> Option<u32> {
+    let online = nix::unistd::sysconf(SysconfVar::_NPROCESSORS_ONLN);
+    online
+        .ok()
+        .flatten()
+        .and_then(|count| count.try_into().ok())
 }
 
 /// Both clocks, `later_ns` after the moment at which the monotonic one shows `monotonic_ns`: now.

@@ -1,5 +1,6 @@
 //! A recording from start to end: a sampler on this thread, an encoder on another.
 
+use crate::guest::linux::STACK_BYTES;
 use crate::guest::linux::later::LaterKernels;
 use crate::guest::linux::{self, KernelFacts, Linux, NotRead, NotUnderstood};
 use crate::sampling::sampler::{self, BootTake, Take};
@@ -13,11 +14,11 @@ use crate::source::{Facts, HeldImage, Hot, MonitorSource, Source, SourceError, V
 use crate::sys::clock::monotonic_ns;
 use crate::writing::encoder::{Encoder, NAP, Tally};
 use crate::writing::flight_recorder::Keep;
+use crate::writing::guest_kernels::StackSettings;
 use crate::writing::monitor_part::{MonitorBytes, MonitorPart};
 use crate::writing::outlet::Outlet;
 use crate::writing::shared_observer::SharedObserver;
 use std::io::Write;
-use std::num::NonZero;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -159,6 +160,11 @@ fn record_into(
         let bytes = linux.prepare(plan.most_frames as usize, plan.stack_bytes);
         take.kernel_bytes = bytes.min(take.window_bytes);
     }
+    let may_boot_linux =
+        plan.boot.is_some() && matches!(&hot, Hot::StopWorld(source) if source.reads_running());
+    if may_boot_linux {
+        take.kernel_bytes = STACK_BYTES.min(take.window_bytes);
+    }
     let clock = bounds::clock_at(monotonic_ns(), plan.boot.map_or(0, |_| BEFORE_BOOT_NS));
     let start_ns = clock.monotonic_ns;
     take.boot = plan.boot.map(|first| BootTake {
@@ -191,10 +197,18 @@ fn record_into(
         encoder.set_monitor(part.clone());
     }
     let mut later_kernels = None;
-    if let Some(linux) = linux {
+    if linux.is_some() || may_boot_linux {
         let (found, later) = std::sync::mpsc::channel();
-        later_kernels = Some(LaterKernels::new(found));
-        encoder.set_linux(linux, later);
+        later_kernels = Some(LaterKernels::new(found, linux.is_some()));
+        let stacks = StackSettings {
+            most_frames: if plan.ip_only {
+                0
+            } else {
+                plan.most_frames as usize
+            },
+            kept_bytes: plan.kept_bytes() as u32,
+        };
+        encoder.set_kernels(linux, later, stacks);
     }
     let is_guest = facts.target.kind != TargetKind::Process;
     let (mut sink, drain) = ring(
@@ -356,7 +370,7 @@ fn read_linux(hot: &mut Hot) -> Result<LinuxKernel, SourceError> {
 /// Most samples at a time: one for each vCPU of a guest, each thread of a process, or each processor.
 fn most_at_once(hot: &Hot) -> usize {
     match hot {
-        Hot::Pushed(_) => std::thread::available_parallelism().map_or(1, NonZero::get),
+        Hot::Pushed(_) => bounds::processors().map_or(1, |count| count as usize),
         Hot::StopWorld(source) => match &source.facts().target {
             target if target.kind == TargetKind::Process => Vcpus::MOST,
             target => target.vcpus as usize,

@@ -4,8 +4,8 @@
 use crate::source::{Life, SourceError};
 use crate::sys::signal;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use uprof::cold::EndReason;
 
@@ -26,6 +26,8 @@ pub struct Counters {
     pub slowed_to_ns: AtomicU64,
     /// Set to end the recording.
     pub stop: AtomicBool,
+    /// Why, if that is set before.
+    pub stopped_by: OnceLock<&'static str>,
 }
 
 /// Decides whether the sampler goes on.
@@ -66,7 +68,8 @@ impl Control {
     /// Why a stop was requested, if it was.
     pub fn stop_asked(&self) -> Option<String> {
         if self.counters.stop.load(Ordering::Relaxed) {
-            return Some("stopped by the program".into());
+            let why = self.counters.stopped_by.get();
+            return Some(why.copied().unwrap_or("stopped by the program").into());
         }
         signal::stop_signal().map(|name| format!("stopped by {name}"))
     }

@@ -4,7 +4,7 @@ use nix::errno::Errno;
 use nix::unistd::{ForkResult, Pid, fork};
 use std::ffi::CString;
 use std::io::{Read, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 
 /// A child that has not executed its command yet.
 #[derive(Debug)]
@@ -14,12 +14,11 @@ pub struct Waiting {
     failure: std::io::PipeReader,
 }
 
-/// Forks a child that executes `arguments` on [`Waiting::go`]; with `stdout_to_stderr`, its standard output goes to
-/// standard error.
+/// Forks a child that executes `arguments` on [`Waiting::go`]; its standard output is `stdout`, if that is given.
 ///
 /// # Errors
 /// The system's error, or `EINVAL` for an empty command or an argument with a zero byte.
-pub fn waiting(arguments: &[String], stdout_to_stderr: bool) -> Result<Waiting, Errno> {
+pub fn waiting(arguments: &[String], stdout: Option<RawFd>) -> Result<Waiting, Errno> {
     let arguments: Vec<CString> = arguments
         .iter()
         .map(|argument| CString::new(argument.as_str()).map_err(|_| Errno::EINVAL))
@@ -45,9 +44,9 @@ pub fn waiting(arguments: &[String], stdout_to_stderr: bool) -> Result<Waiting, 
             unsafe { libc::close(go.as_raw_fd()) };
             // SAFETY: a Rust program ignores SIGPIPE; the command expects the default.
             unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
-            if stdout_to_stderr {
+            if let Some(stdout) = stdout {
                 // SAFETY: both are descriptors, open or not; at worst the call fails.
-                unsafe { libc::dup2(libc::STDERR_FILENO, libc::STDOUT_FILENO) };
+                unsafe { libc::dup2(stdout, libc::STDOUT_FILENO) };
             }
             let mut word = [0];
             if matches!(wait.read(&mut word), Ok(1)) {

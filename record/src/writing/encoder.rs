@@ -11,6 +11,7 @@ use crate::source::ring::Drain;
 use crate::source::slot::{Note, NoteKind, Slot};
 use crate::source::{Facts, HeldImage, Namer};
 use crate::sys::clock::monotonic_ns;
+use crate::writing::guest_kernels::{GuestKernels, StackSettings};
 use crate::writing::monitor_part::MonitorPart;
 use crate::writing::outlet::Outlet;
 use crate::writing::pending::Pending;
@@ -66,9 +67,7 @@ pub struct Encoder<W: Write> {
     namer: Option<Box<dyn Namer>>,
     held: Vec<HeldImage>,
     counted_ns: Option<u64>,
-    /// Kernels of a Linux guest, as read from its memory: that of its first boot, and those of later ones.
-    kernels: Vec<Linux>,
-    later_kernels: Option<Receiver<Linux>>,
+    kernels: GuestKernels,
     /// Where the times of samples are reported, if the target is a guest's monitor.
     reports: Option<HandledExits>,
     /// What the recording of the guest's monitor brings.
@@ -167,8 +166,7 @@ impl<W: Write> Encoder<W> {
             namer,
             held: Vec::new(),
             counted_ns: None,
-            kernels: Vec::new(),
-            later_kernels: None,
+            kernels: GuestKernels::default(),
             reports: None,
             monitor: None,
         };
@@ -183,14 +181,20 @@ impl<W: Write> Encoder<W> {
         Ok(encoder)
     }
 
-    /// Sets the guest's Linux kernel, and the channel that delivers those of its later boots.
-    pub fn set_linux(&mut self, linux: Linux, later: Receiver<Linux>) {
-        self.pending.modules.push(linux.module_event(self.start_ns));
-        if let Some(outlet) = &mut self.outlet {
-            outlet.add_kernel(&linux);
+    /// Sets the guest's Linux kernel, if it has one yet, and the channel that delivers those of its later boots.
+    pub fn set_kernels(
+        &mut self,
+        first: Option<Linux>,
+        later: Receiver<Linux>,
+        stacks: StackSettings,
+    ) {
+        if let Some(linux) = &first {
+            self.pending.modules.push(linux.module_event(self.start_ns));
+            if let Some(outlet) = &mut self.outlet {
+                outlet.add_kernel(linux);
+            }
         }
-        self.kernels = vec![linux];
-        self.later_kernels = Some(later);
+        self.kernels = GuestKernels::new(first, later, stacks);
     }
 
     /// Sets where the times of samples are reported.
@@ -203,9 +207,9 @@ impl<W: Write> Encoder<W> {
         self.monitor = Some(part);
     }
 
-    /// Takes a kernel of a later boot. If it is understood, its processes are new events.
+    /// Takes a kernel that was read between samples. Its processes are new events.
     #[cold]
-    fn add_kernel(&mut self, mut linux: Linux) {
+    fn add_kernel(&mut self, linux: Linux) {
         let Boot {
             began_ns,
             space: boot,
@@ -226,16 +230,11 @@ impl<W: Write> Encoder<W> {
                     },
                 }));
         }
-        let known = self.kernels.iter_mut().find(|known| known.boot() == boot);
-        if let Some(known) = known {
-            return known.take_processes(linux);
-        }
-        if self.kernels.last().is_some_and(|last| linux.join(last)) {
+        if let Some(linux) = self.kernels.add(linux) {
             self.pending.modules.push(linux.module_event(began_ns));
             if let Some(outlet) = &mut self.outlet {
-                outlet.add_kernel(&linux);
+                outlet.add_kernel(linux);
             }
-            self.kernels.push(linux);
         }
     }
 
@@ -306,11 +305,7 @@ impl<W: Write> Encoder<W> {
     /// Takes samples and notes from the ring, at most `TURN` samples; returns how many of each.
     fn take(&mut self, drain: &mut Drain, tally: &mut Tally) -> (usize, usize) {
         let (mut samples, mut notes) = (0, 0);
-        while let Some(kernel) = self
-            .later_kernels
-            .as_ref()
-            .and_then(|it| it.try_recv().ok())
-        {
+        while let Some(kernel) = self.kernels.delivered() {
             self.add_kernel(kernel);
         }
         let Encoder {
@@ -325,9 +320,8 @@ impl<W: Write> Encoder<W> {
         let mut failure = None;
         let mut take = |slot: &Slot| {
             tally.count(slot);
-            let of_boot = kernels.iter().position(|one| one.boot() == slot.task.space);
             if let Some(root) = slot.details.root {
-                let kernel = of_boot.map(|number| &kernels[number]);
+                let kernel = kernels.of_boot(slot.task.space);
                 pending.spaces.extend(new_space(roots, slot, root, kernel));
             }
             if let Some(namer) = namer {
@@ -336,11 +330,7 @@ impl<W: Write> Encoder<W> {
             if let Some(reports) = reports {
                 reports.meet().sampled(slot.task.vcpu, slot.time_ns);
             }
-            // A boot without a known kernel uses the first one, so that its stacks are shortened alike.
-            let sample = match kernels.get_mut(of_boot.unwrap_or(0)) {
-                Some(kernel) => kernel.sample(slot),
-                None => slot.sample(),
-            };
+            let sample = kernels.sample(slot);
             outlet
                 .as_mut()
                 .map_or(Ok(()), |outlet| outlet.sample(&sample))
@@ -491,6 +481,7 @@ impl<W: Write> Encoder<W> {
         self.placement
             .begin(boot, had_one_space, &mut self.pending.modules);
         self.roots.clear();
+        self.kernels.begin_boot();
     }
 
     fn has_one_space(&self) -> bool {
@@ -547,8 +538,7 @@ impl<W: Write> Encoder<W> {
             pending.handled = monitor.handled.meet().take(last);
             outlet.monitor(&monitor.bytes.take(), monotonic_ns())?;
         }
-        let parts = self.kernels.iter_mut().filter_map(Linux::part);
-        self.pending.parts.extend(parts);
+        self.pending.parts.extend(self.kernels.parts());
         let code = self.placement.take_code();
         outlet.write(&mut self.pending, code, monotonic_ns())
     }

@@ -1,7 +1,8 @@
 //! `--phases`: when functions were first entered, counted from the first instruction of a boot.
 //!
 //! Input: samples one by one. Output: a table for each boot. Time is the guest's: the recorder's pauses are left out.
-//! A function is entered between its first sample and the sample before, and the table says how long that is.
+//! A function is entered between its first sample and the sample before of that vCPU that has a stack, and the table
+//! says how long that is: a vCPU that waits for a processor has none.
 
 use super::{Content, Needs, Output, Renderer, View};
 use crate::profile::gather::{Sampled, names};
@@ -53,9 +54,16 @@ struct Pauses {
 /// A moment in a boot.
 #[derive(Debug, Clone, Copy)]
 struct First {
-    /// Time since the start of the recording, and of the sample before.
+    /// Time since the start of the recording, and of the sample before with a stack.
     since_ns: u64,
     before_ns: u64,
+}
+
+/// The times of a vCPU's last two samples with a stack, or the start of the boot.
+#[derive(Debug, Clone, Copy)]
+struct LastSeen {
+    before_ns: u64,
+    last_ns: u64,
 }
 
 /// The boot of a recording.
@@ -67,10 +75,9 @@ struct Phases {
 }
 
 /// What is known of the samples of a boot so far.
+#[derive(Default)]
 struct BootSamples {
-    /// Time of the last one, and of the last one before that time: all vCPUs may have one at a time.
-    last_ns: u64,
-    before_ns: u64,
+    vcpus: HashMap<u32, LastSeen>,
     /// When each stack was first seen.
     stacks: BTreeMap<NodeId, First>,
 }
@@ -129,6 +136,36 @@ impl Pauses {
             .before_ns(since_ns)
             .saturating_sub(self.before_ns(began_ns));
         passed_ns.saturating_sub(paused_ns)
+    }
+}
+
+impl BootSamples {
+    fn add(&mut self, sampled: &Sampled, began_ns: u64) {
+        let since_ns = sampled.since_ns;
+        // The start of a call is known.
+        let before_ns = if sampled.unit == Unit::Calls {
+            since_ns
+        } else if sampled.address.is_none() {
+            return;
+        } else {
+            let start = LastSeen {
+                before_ns: began_ns,
+                last_ns: began_ns,
+            };
+            let vcpu = self.vcpus.entry(sampled.task.vcpu).or_insert(start);
+            if since_ns > vcpu.last_ns {
+                vcpu.before_ns = std::mem::replace(&mut vcpu.last_ns, since_ns);
+            }
+            vcpu.before_ns.min(since_ns)
+        };
+        let first = First {
+            since_ns,
+            before_ns,
+        };
+        let known = self.stacks.entry(sampled.node).or_insert(first);
+        if since_ns < known.since_ns {
+            *known = first;
+        }
     }
 }
 
@@ -251,26 +288,9 @@ fn write_row(
 impl Renderer for Phases {
     fn add(&mut self, _: &[Recording], sampled: &Sampled) {
         let key = (sampled.recording, sampled.task.space);
-        let began_ns = || self.pauses[key.0].boots.get(&key.1).copied().unwrap_or(0);
-        let boot = self.boots.entry(key).or_insert_with(|| BootSamples {
-            last_ns: began_ns(),
-            before_ns: began_ns(),
-            stacks: BTreeMap::new(),
-        });
-        if sampled.since_ns > boot.last_ns {
-            (boot.before_ns, boot.last_ns) = (boot.last_ns, sampled.since_ns);
-        }
-        // The start of a call is known.
-        let before_ns = if sampled.unit == Unit::Calls {
-            sampled.since_ns
-        } else {
-            boot.before_ns.min(sampled.since_ns)
-        };
-        let first = First {
-            since_ns: sampled.since_ns,
-            before_ns,
-        };
-        boot.stacks.entry(sampled.node).or_insert(first);
+        let began_ns = self.pauses[key.0].boots.get(&key.1).copied().unwrap_or(0);
+        let boot = self.boots.entry(key).or_default();
+        boot.add(sampled, began_ns);
     }
 
     fn write(&mut self, content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
@@ -336,6 +356,8 @@ impl Renderer for Phases {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recording::unit::Weight;
+    use uprof::{State, Stop, Task};
 
     #[test]
     fn pauses_are_left_out_of_a_boots_time() {
@@ -348,5 +370,39 @@ mod tests {
         assert_eq!(run, [0, 80, 31, 230, 710, 810]);
         assert_eq!(pauses.run_ns(1, 1000), 90);
         assert_eq!(pauses.run_ns(7, 0), 0);
+    }
+
+    #[test]
+    fn a_sample_without_a_stack_does_not_say_that_a_function_had_not_begun() {
+        let mut boot = BootSamples::default();
+        let at = |since_ns, vcpu, address: Option<u64>| Sampled {
+            recording: 0,
+            since_ns,
+            task: Task { space: 0, vcpu },
+            space: 0,
+            state: State::Running,
+            stop: Stop::Complete,
+            node: address.map_or(0, |address| address as NodeId),
+            address,
+            weight: Weight::default(),
+            unit: Unit::Samples,
+            call: None,
+        };
+        for sampled in [
+            at(10, 0, Some(1)),
+            at(20, 0, None),
+            at(30, 0, None),
+            at(35, 1, Some(1)),
+            at(40, 0, Some(2)),
+            at(50, 0, Some(3)),
+        ] {
+            boot.add(&sampled, 5);
+        }
+        let firsts: Vec<_> = boot
+            .stacks
+            .values()
+            .map(|one| (one.before_ns, one.since_ns))
+            .collect();
+        assert_eq!(firsts, [(5, 10), (10, 40), (40, 50)]);
     }
 }

@@ -5,8 +5,29 @@
 use super::source;
 use crate::elf::GivenImage;
 use crate::guest::checks::{examine_source, say_image};
-use crate::source::doctor::Report;
+use crate::source::doctor::{Report, Verdict};
 use crate::source::plan::Plan;
+use std::fs::File;
+
+/// Says whether guests can be held before their first instruction.
+pub fn examine_host(report: &mut Report) {
+    let emulated =
+        "a guest that QEMU emulates can be: `uniprof record --boot -- qemu-system-x86_64 …`";
+    if !cfg!(target_arch = "x86_64") {
+        let text = format!("boots under KVM: none are held on this architecture; {emulated}");
+        return report.say(Verdict::Absent, text);
+    }
+    match File::options().read(true).write(true).open("/dev/kvm") {
+        Ok(_) => report.say(
+            Verdict::Good,
+            "boots: of a guest under KVM, or one that QEMU emulates: `uniprof record --boot -- MONITOR …`",
+        ),
+        Err(error) => {
+            let text = format!("boots under KVM: /dev/kvm: {error}; {emulated}");
+            report.say(Verdict::Absent, text);
+        }
+    }
+}
 
 /// Examines the guest of process `pid`.
 pub fn examine(pid: i32, elf: Option<&GivenImage>) -> Report {

@@ -3,19 +3,19 @@
 //! Input: the machine as described by its monitor. Output: sentences, the most useful first.
 
 use super::machine::{Machine, Stub};
-use super::ram::SharedRam;
+use super::ram::QemuRam;
 use crate::guest::endpoint::Endpoint;
 use uprof::Arch;
 
-/// Recommended changes to a machine that libvirt (`is_libvirt`) or someone else runs, with reasons; empty if nothing is
-/// left to improve.
-pub fn advice(machine: &Machine, is_libvirt: bool) -> Vec<String> {
+/// Recommended changes to a machine that libvirt (`is_libvirt`) or someone else runs as `process`, with reasons; empty
+/// if nothing is left to improve.
+pub fn advice(machine: &Machine, is_libvirt: bool, process: Option<i32>) -> Vec<String> {
     let mut all = Vec::new();
     let arch = match machine.arch.as_str() {
         "aarch64" => Arch::Aarch64,
         _ => Arch::X86_64,
     };
-    if let Err(why) = SharedRam::open(machine, arch) {
+    if let Err(why) = QemuRam::open(machine, arch, process) {
         let how = if is_libvirt {
             "give the domain <memoryBacking><source type='file'/><access mode='shared'/></memoryBacking>"
         } else {
@@ -62,10 +62,10 @@ mod tests {
 
     #[test]
     fn each_lack_has_its_advice() {
-        let bare = advice(&Machine::default(), false);
+        let bare = advice(&Machine::default(), false, None);
         assert_eq!(bare.len(), 3, "{bare:?}");
         assert!(bare[0].contains("memory-backend-file"));
-        let managed = advice(&Machine::default(), true);
+        let managed = advice(&Machine::default(), true, None);
         assert_eq!(managed.len(), 2, "{managed:?}");
         assert!(managed[0].contains("<memoryBacking>"));
         let unix = Machine {
@@ -73,6 +73,6 @@ mod tests {
             stub: Stub::Listens(Endpoint::Unix("/run/gdb".into())),
             ..Machine::default()
         };
-        assert_eq!(advice(&unix, false).len(), 1);
+        assert_eq!(advice(&unix, false, None).len(), 1);
     }
 }

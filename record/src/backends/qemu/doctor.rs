@@ -3,7 +3,7 @@
 use super::advice::advice;
 use super::machine::Machine;
 use super::qmp::Monitor;
-use super::source;
+use super::source::{self, process_of};
 use crate::elf::GivenImage;
 use crate::guest::checks::{examine_source, say_image};
 use crate::source::SourceError;
@@ -18,8 +18,8 @@ const GUESTS_MAX: usize = 32;
 /// Examines the guest of `monitor`.
 pub fn examine(monitor: &Monitor, elf: Option<&GivenImage>) -> Report {
     let mut report = Report::default();
-    let machine = match ask(monitor) {
-        Ok(machine) => machine,
+    let (machine, process) = match ask(monitor) {
+        Ok(found) => found,
         Err(error) => {
             report.say(Verdict::Bad, error.to_string());
             return report;
@@ -39,7 +39,7 @@ pub fn examine(monitor: &Monitor, elf: Option<&GivenImage>) -> Report {
     };
     let opened = source::open(monitor, Vec::new(), &Plan::default());
     examine_source(&mut report, opened, &target, image.as_ref(), elf);
-    for sentence in advice(&machine, matches!(monitor, Monitor::Libvirt(_))) {
+    for sentence in advice(&machine, matches!(monitor, Monitor::Libvirt(_)), process) {
         report.say(Verdict::Poor, sentence);
     }
     report
@@ -118,9 +118,12 @@ fn target_of(words: &[impl AsRef<str>], folder: &Path) -> Option<String> {
     socket.or_else(|| Some(format!("gdb:{}", first(stub.strip_prefix("tcp:")?))))
 }
 
-fn ask(monitor: &Monitor) -> Result<Machine, SourceError> {
+/// The machine, and its process.
+fn ask(monitor: &Monitor) -> Result<(Machine, Option<i32>), SourceError> {
     let mut qmp = monitor.connect()?;
-    Ok(Machine::ask(&mut qmp)?)
+    let machine = Machine::ask(&mut qmp)?;
+    let process = process_of(monitor, &qmp, &machine);
+    Ok((machine, process))
 }
 
 #[cfg(test)]

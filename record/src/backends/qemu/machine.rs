@@ -9,6 +9,9 @@ use crate::guest::endpoint::Endpoint;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
+/// Most ranges whose addresses in QEMU's process are asked for: machines have two or three.
+const MOST_ASKED: usize = 16;
+
 /// A machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Machine {
@@ -56,6 +59,8 @@ pub struct Range {
     pub bytes: u64,
     /// Its offset in the back end.
     pub offset: u64,
+    /// Address of its first byte in QEMU's process, if the back end is in no shared file.
+    pub host: Option<u64>,
     /// The back end's id.
     pub backend: String,
 }
@@ -95,6 +100,15 @@ impl Machine {
             .and_then(Value::as_str)
             .filter(|path| !path.is_empty());
         let kind = qmp.property("/machine", "type")?;
+        let (backends, private) = ask_backends(qmp)?;
+        let mut ranges = ranges(&qmp.human("info mtree -f")?);
+        let in_process = ranges
+            .iter_mut()
+            .filter(|range| private.contains(&range.backend));
+        for range in in_process.take(MOST_ASKED) {
+            let address = qmp.human(&format!("gpa2hva {:#x}", range.start))?;
+            range.host = host_address(&address);
+        }
         Ok(Machine {
             name: text(&qmp.run("query-name", json!({}))?, "name"),
             arch: text(&qmp.run("query-target", json!({}))?, "arch"),
@@ -111,21 +125,23 @@ impl Machine {
                 .collect(),
             kvm: qmp.run("query-kvm", json!({}))?["enabled"] == true,
             kernel: kernel.map(PathBuf::from),
-            backends: ask_backends(qmp)?,
-            ranges: ranges(&qmp.human("info mtree -f")?),
+            backends,
+            ranges,
             stub: ask_stub(qmp)?,
         })
     }
 }
 
-fn ask_backends(qmp: &mut Qmp) -> Result<Vec<Backend>, QmpError> {
+/// The back ends that are shared, and the ids of the others.
+fn ask_backends(qmp: &mut Qmp) -> Result<(Vec<Backend>, Vec<String>), QmpError> {
     let list = qmp.run("query-memdev", json!({}))?;
-    let mut backends = Vec::new();
+    let (mut backends, mut private) = (Vec::new(), Vec::new());
     for backend in list.as_array().into_iter().flatten().take(64) {
         let (Some(id), Some(bytes)) = (backend["id"].as_str(), backend["size"].as_u64()) else {
             continue;
         };
         if backend["share"] != true {
+            private.push(id.to_owned());
             continue;
         }
         let path = qmp.property(&format!("/objects/{id}"), "mem-path")?;
@@ -135,7 +151,13 @@ fn ask_backends(qmp: &mut Qmp) -> Result<Vec<Backend>, QmpError> {
             path: path.as_ref().and_then(Value::as_str).map(PathBuf::from),
         });
     }
-    Ok(backends)
+    Ok((backends, private))
+}
+
+/// The address in an answer of `gpa2hva`: `Host virtual address for 0x0 (pc.ram) is 0x7f3c2be00000`.
+fn host_address(answer: &str) -> Option<u64> {
+    let (_, address) = answer.trim().rsplit_once(" is 0x")?;
+    u64::from_str_radix(address, 16).ok()
 }
 
 /// The gdb stub's character device is called `gdb`; its file name shows whether a debugger is connected.
@@ -206,6 +228,7 @@ fn range(line: &str) -> Option<Range> {
         start,
         bytes: last.checked_sub(start)?.checked_add(1)?,
         offset,
+        host: None,
         backend: name.rsplit('/').next()?.to_owned(),
     })
 }
@@ -241,6 +264,18 @@ FlatView #1\r
         for end in 0..MAP.len() {
             let _ = ranges(&MAP[..end]);
         }
+    }
+
+    #[test]
+    fn an_address_in_qemus_process_is_read_from_its_sentence() {
+        let of = |text| host_address(text);
+        assert_eq!(
+            of("Host virtual address for 0x0 (pc.ram) is 0x7f3c2be00000\r\n"),
+            Some(0x7f3c_2be0_0000)
+        );
+        assert_eq!(of("No memory is mapped at address 0x9000000000\r\n"), None);
+        assert_eq!(of("is 0x"), None);
+        assert_eq!(of(" is 0xfffffffffffffffff"), None);
     }
 
     #[test]

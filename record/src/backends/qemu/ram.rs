@@ -1,7 +1,7 @@
-//! Guest memory in a file that QEMU shares, read by the guest's own page tables.
+//! Guest memory in a file that QEMU shares, or in QEMU's process, read by the guest's own page tables.
 //!
-//! Input: the monitor's description, and each vCPU's translation registers. Output: bytes. The file is read rather than
-//! mapped. If its owner truncates it, reads are short, where a mapping would fault. Only open files are kept between
+//! Input: the monitor's description, and each vCPU's translation registers. Output: bytes. Files are read rather than
+//! mapped. If an owner truncates one, reads are short, where a mapping would fault. Only open files are kept between
 //! samples.
 
 use super::machine::{Machine, Range};
@@ -14,8 +14,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use uprof::Arch;
 
-/// Shared guest memory.
-pub struct SharedRam {
+/// Guest memory that is read past the stub.
+pub struct QemuRam {
     arch: Arch,
     files: Vec<File>,
     ranges: Vec<Placed>,
@@ -25,8 +25,8 @@ pub struct SharedRam {
 /// Why guest memory can't be read from a file, to follow "guest memory is read through the stub: ".
 #[derive(Debug, thiserror::Error)]
 pub enum RamError {
-    /// QEMU shares no memory.
-    #[error("it is in no shared file")]
+    /// QEMU shares no memory, and its process is not known, or is another machine's.
+    #[error("it is in no shared file, and QEMU's process is not known here")]
     NotShared,
     /// A memfd, or an unlinked file, of a process whose descriptors can't be opened.
     #[error("the file of memory back end {id} has no name that can be opened from here")]
@@ -56,13 +56,13 @@ struct Placed {
     file: usize,
 }
 
-impl SharedRam {
-    /// Opens the files behind the machine's memory.
+impl QemuRam {
+    /// Opens the files behind the machine's memory; for what is in no shared file, the memory of `process`, QEMU's.
     ///
     /// # Errors
     /// Says why it can't be read.
-    pub fn open(machine: &Machine, arch: Arch) -> Result<Self, RamError> {
-        let mut ram = SharedRam {
+    pub fn open(machine: &Machine, arch: Arch, process: Option<i32>) -> Result<Self, RamError> {
+        let mut ram = QemuRam {
             arch,
             files: Vec::new(),
             ranges: Vec::new(),
@@ -87,6 +87,34 @@ impl SharedRam {
                     }));
                 }
                 Err(problem) => why = problem,
+            }
+        }
+        let private: Vec<Placed> = machine
+            .ranges
+            .iter()
+            .filter_map(|range| {
+                Some(Placed {
+                    start: range.start,
+                    bytes: range.bytes,
+                    offset: range.host?,
+                    file: ram.files.len(),
+                })
+            })
+            .collect();
+        // Whoever listens at the socket may only pass on what QEMU says.
+        let has_vcpus = |pid: &i32| {
+            let thread = machine.threads.first().copied().unwrap_or(0);
+            Path::new(&format!("/proc/{pid}/task/{thread}")).exists()
+        };
+        let process = process.filter(has_vcpus);
+        if let Some(pid) = process.filter(|_| !private.is_empty()) {
+            let path = PathBuf::from(format!("/proc/{pid}/mem"));
+            match File::open(&path) {
+                Ok(memory) => {
+                    ram.files.push(memory);
+                    ram.ranges.extend(private);
+                }
+                Err(source) => why = RamError::Open { path, source },
             }
         }
         if ram.ranges.is_empty() {
@@ -141,7 +169,7 @@ fn find_nameless(id: &str, bytes: u64, machine: &Machine) -> Option<PathBuf> {
     })
 }
 
-impl FrameReader for SharedRam {
+impl FrameReader for QemuRam {
     fn read_frame(&mut self, at: FrameAddress, into: &mut [u8]) -> bool {
         let Some(address) = at.physical() else {
             return false;
@@ -161,7 +189,7 @@ impl FrameReader for SharedRam {
     }
 }
 
-impl GuestRam for SharedRam {
+impl GuestRam for QemuRam {
     fn set_translation(&mut self, place: usize, registers: [u64; 4]) {
         let paging = Paging::of_registers(self.arch, registers);
         if let Some(slot) = self.pagings.get_mut(place) {
@@ -222,6 +250,7 @@ mod tests {
                 start: base,
                 bytes: bytes.len() as u64,
                 offset: 0,
+                host: None,
                 backend: "mem".into(),
             }],
             ..Machine::default()
@@ -232,7 +261,7 @@ mod tests {
     fn reads_follow_the_page_tables_up_to_a_hole() {
         let folder = tempfile::tempdir().unwrap();
         let machine = machine(folder.path());
-        let mut ram = SharedRam::open(&machine, Arch::X86_64).unwrap();
+        let mut ram = QemuRam::open(&machine, Arch::X86_64, None).unwrap();
         let mut bytes = vec![0; 3 * 4096];
         assert_eq!(ram.read(0, 16, &mut bytes), 0, "no translation yet");
         let on = [1 << 31 | 1, 0x10_1000, 1 << 5, 1 << 10];
@@ -258,7 +287,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut machine = machine(folder.path());
         let why = |machine: &Machine| {
-            let error = SharedRam::open(machine, Arch::X86_64).err().unwrap();
+            let error = QemuRam::open(machine, Arch::X86_64, None).err().unwrap();
             error.to_string()
         };
         machine.backends[0].bytes *= 2;

@@ -2,7 +2,7 @@
 
 use super::machine::{Machine, Stub, ask_stub};
 use super::qmp::{Monitor, Qmp};
-use super::ram::SharedRam;
+use super::ram::QemuRam;
 use crate::backends::gdb::guest_ram::GuestRam;
 use crate::backends::gdb::open::{self as stub, Opening};
 use crate::backends::gdb::source::Afterwards;
@@ -59,7 +59,8 @@ pub(super) fn opening_of(
         )));
     }
     let (endpoint, started) = find_stub(&mut qmp, &machine, monitor)?;
-    let ram = SharedRam::open(&machine, arch);
+    let process = process_of(monitor, &qmp, &machine);
+    let ram = QemuRam::open(&machine, arch, process);
     let mut notes = notes(&machine);
     if let Err(why) = &ram {
         notes.push((
@@ -71,8 +72,8 @@ pub(super) fn opening_of(
         .kernel
         .as_deref()
         .map(|path| Image::open(path, None));
-    let vcpu_threads = process_of(monitor, &qmp, &machine)
-        .and_then(|pid| VcpuThreads::open(pid, &machine.threads, machine.kvm));
+    let vcpu_threads =
+        process.and_then(|pid| VcpuThreads::open(pid, &machine.threads, machine.kvm));
     drop(qmp);
     if images.is_empty() {
         // A kernel that is not an ELF image, such as a bzImage, has no addresses.
@@ -123,7 +124,7 @@ pub fn kvm_process(monitor: &Monitor) -> Result<(i32, Option<Image>), SourceErro
 /// QEMU's process: the listener at its monitor's socket. If that is libvirt's or a port, it is the process of the first
 /// vCPU's thread, provided that it was started with the machine's name or that port. This is checked since thread ids
 /// mean nothing here if QEMU is in another PID namespace.
-fn process_of(monitor: &Monitor, qmp: &Qmp, machine: &Machine) -> Option<i32> {
+pub(super) fn process_of(monitor: &Monitor, qmp: &Qmp, machine: &Machine) -> Option<i32> {
     let (separators, word): (&[u8], String) = match monitor {
         Monitor::Socket(Endpoint::Unix(_)) => return qmp.listener(),
         Monitor::Socket(Endpoint::Tcp(address)) => (b":,", address.rsplit_once(':')?.1.to_owned()),

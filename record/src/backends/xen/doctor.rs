@@ -30,7 +30,10 @@ pub fn examine_host(report: &mut Report) {
         Err(error) => return report.say(Verdict::Poor, format!("Xen: {error}")),
     };
     say_version(report, &mut xen);
-    report.say(Verdict::Good, "we may control domains");
+    report.say(
+        Verdict::Good,
+        "we may control domains, and record their boots: `record --boot NAME -- xl create …`",
+    );
     let mut store = Xenstore::connect().ok();
     let mut next = 1;
     for _ in 0..DOMAINS_MAX {

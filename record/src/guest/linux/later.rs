@@ -1,4 +1,4 @@
-//! Reads the kernels of a guest's later boots, between samples. The first kernel was read before all samples.
+//! Reads the kernels of a guest's boots, between samples. That of a guest that ran already was read before all samples.
 //!
 //! Input: the boots of the samples. Output: kernels, for the encoder. A booting kernel has few processes, so a kernel
 //! that was read early is read again.
@@ -6,9 +6,13 @@
 use super::{KERNEL_ATTEMPTS_BETWEEN, Linux, NotRead, read_with};
 use crate::source::StopWorld;
 use std::sync::mpsc::Sender;
+use uprof::cpu::is_kernel_address;
 
-/// Delay of the first look after the boot's first sample, in nanoseconds. Each further delay is twice as long.
+/// Delay of the first look after the boot's first sample, in nanoseconds, unless a vCPU is in a kernel before. Each
+/// further look is twice as late.
 const FIRST_LOOK_NS: u64 = 500_000_000;
+/// Shortest delay between looks, in nanoseconds: each one keeps the sampler busy.
+const LEAST_BETWEEN_NS: u64 = 50_000_000;
 /// Longest delay between looks, in nanoseconds.
 const MOST_BETWEEN_NS: u64 = 8_000_000_000;
 /// Number of looks with processes after which the search ends.
@@ -16,39 +20,56 @@ const LOOKS_WITH_PROCESSES: u32 = 2;
 /// Longest search for a boot's kernel, in nanoseconds.
 const PATIENCE_NS: u64 = 600_000_000_000;
 
-/// Looks for the kernels of later boots.
+/// Looks for the kernels of boots.
 pub struct LaterKernels {
     found: Sender<Linux>,
-    /// The boot, its start, and the delay of the next look.
-    boot: u32,
+    /// The boot, its start, and the delay of the next look; no boot before the first sample of a guest that has not
+    /// begun.
+    boot: Option<u32>,
     began_ns: u64,
     next_ns: Option<u64>,
+    /// Whether a vCPU of this boot was in a kernel.
+    is_in_kernel: bool,
     /// Number of looks in this boot that found processes.
     with_processes: u32,
 }
 
 impl LaterKernels {
-    /// Sends the kernels of all boots but the first to `found`.
-    pub fn new(found: Sender<Linux>) -> Self {
+    /// Sends kernels to `found`: those of all boots, or of all but the first if the guest `has_begun`.
+    pub fn new(found: Sender<Linux>, has_begun: bool) -> Self {
         LaterKernels {
             found,
-            boot: 0,
+            boot: has_begun.then_some(0),
+            is_in_kernel: has_begun,
             began_ns: 0,
             next_ns: None,
             with_processes: 0,
         }
     }
 
-    /// Whether to look now, after a sample of `boot`.
+    /// Whether to look now, after a sample of `boot` at address `ip`.
     #[inline]
-    pub fn is_due(&mut self, boot: u32, now_ns: u64) -> bool {
-        if boot != self.boot {
-            (self.boot, self.began_ns) = (boot, now_ns);
+    pub fn is_due(&mut self, boot: u32, ip: Option<u64>, now_ns: u64) -> bool {
+        if self.boot != Some(boot) {
+            (self.boot, self.began_ns) = (Some(boot), now_ns);
             self.next_ns = Some(FIRST_LOOK_NS);
             self.with_processes = 0;
+            self.is_in_kernel = false;
         }
         let passed_ns = now_ns.saturating_sub(self.began_ns);
+        if !self.is_in_kernel && ip.is_some_and(is_kernel_address) {
+            self.is_in_kernel = true;
+            self.next_ns = self.next_ns.map(|next_ns| next_ns.min(passed_ns));
+        }
         self.next_ns.is_some_and(|next_ns| passed_ns >= next_ns)
+    }
+
+    /// Looks once more when sampling is over, unless the search was: what has begun since the last look has a name.
+    #[cold]
+    pub fn look_at_last(&mut self, source: &mut dyn StopWorld) {
+        if self.boot.is_some() && self.next_ns.is_some() {
+            self.look(source, self.began_ns);
+        }
     }
 
     /// Looks for the kernel of the current boot. If the guest can't be read, the sampler reports that.
@@ -63,10 +84,11 @@ impl LaterKernels {
         if let Some(kernel) = read {
             self.with_processes += u32::from(kernel.facts.processes > 0);
             // The encoder may have ended, as its output failed.
-            let is_sent = self.found.send(kernel.of_boot(self.boot)).is_ok();
+            let boot = self.boot.unwrap_or(0);
+            let is_sent = self.found.send(kernel.of_boot(boot)).is_ok();
             is_over |= self.with_processes >= LOOKS_WITH_PROCESSES || !is_sent;
         }
-        let pause_ns = passed_ns.clamp(FIRST_LOOK_NS, MOST_BETWEEN_NS);
+        let pause_ns = passed_ns.clamp(LEAST_BETWEEN_NS, MOST_BETWEEN_NS);
         self.next_ns = (!is_over).then(|| passed_ns.saturating_add(pause_ns));
     }
 }
@@ -78,12 +100,28 @@ mod tests {
     #[test]
     fn a_kernel_is_looked_for_in_each_boot_but_the_first() {
         let (found, _kept) = std::sync::mpsc::channel();
-        let mut later = LaterKernels::new(found);
+        let mut later = LaterKernels::new(found, true);
         let second = 1_000_000_000;
-        assert!(!later.is_due(0, 0) && !later.is_due(0, 100 * second));
-        assert!(!later.is_due(1, 100 * second));
-        assert!(later.is_due(1, 101 * second));
+        let mut is_due = |boot, seconds: u64| later.is_due(boot, None, seconds * second);
+        assert!(!is_due(0, 0) && !is_due(0, 100));
+        assert!(!is_due(1, 100));
+        assert!(is_due(1, 101));
         // The next boot begins in the middle of the search.
-        assert!(!later.is_due(2, 101 * second) && later.is_due(2, 102 * second));
+        assert!(!is_due(2, 101) && is_due(2, 102));
+    }
+
+    #[test]
+    fn a_kernel_is_looked_for_once_a_vcpu_is_in_one() {
+        let (found, _kept) = std::sync::mpsc::channel();
+        let mut later = LaterKernels::new(found, false);
+        let kernel = Some(!0 << 31);
+        assert!(!later.is_due(0, Some(0x1000), 7_000));
+        assert!(later.is_due(0, kernel, 8_000));
+        // An address of a user's program is no sign of a kernel, and time is one.
+        let mut later = LaterKernels::new(later.found, false);
+        assert!(
+            !later.is_due(0, Some(0x1000), 0) && !later.is_due(0, Some(0x2000), FIRST_LOOK_NS - 1)
+        );
+        assert!(later.is_due(0, None, FIRST_LOOK_NS));
     }
 }
