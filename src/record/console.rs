@@ -56,12 +56,12 @@ pub fn record(args: &Args, status: &ExitStatus, text: &str) -> anyhow::Result<Re
     }
     let (console, stdout) = Console::open(text, args.file() == Path::new("-"))?;
     let mut console = Some(console);
-    let summary = record_beside(args, status, Some(stdout), |counters| {
+    let recorded = record_beside(args, status, Some(stdout), |counters| {
         console.take().map(|console| console.watch(counters))
     });
     // What was printed by a command without a guest.
     console.into_iter().for_each(Console::empty);
-    summary
+    recorded
 }
 
 impl Console {
