@@ -1,6 +1,6 @@
 //! `record --push`: what is recorded goes to `uniprof push`, in a process of its own. In: flags, and the bytes of the
 //! recording. Out: the same bytes in a pipe, and in the file if one is wanted. The recorder waits for neither names nor
-//! the network, and ends without losing anything if it is killed or the other process is.
+//! the network, and the file is whole whatever becomes of the other process.
 
 use crate::outcome::Outcome;
 use crate::push::server::Server;
@@ -103,7 +103,8 @@ impl PushFlags {
         Spool::open(&self.spool, self.spool_size, client.protocol.name).map(drop)
     }
 
-    /// Starts the process that pushes, if any, and returns the output of the recording: `output`, that process, or both.
+    /// Starts the process that pushes, if any, and returns the output of the recording: `output`, that process, or
+    /// both.
     ///
     /// # Errors
     /// This program can't be started again.
