@@ -1,6 +1,8 @@
 //! The value of `--elf`: an image of a guest, and its address.
 
 use anyhow::{Context, ensure};
+#[cfg(all(feature = "record", feature = "report"))]
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// `FILE` or `FILE@ADDRESS`.
@@ -41,6 +43,16 @@ impl Elf {
             path: PathBuf::from(path),
             address: Some(address),
         })
+    }
+
+    /// The word that [`Self::parse`] understands.
+    #[cfg(all(feature = "record", feature = "report"))]
+    pub fn word(&self) -> OsString {
+        let mut word = self.path.clone().into_os_string();
+        if let Some(address) = self.address {
+            word.push(format!("@{address:#x}"));
+        }
+        word
     }
 }
 

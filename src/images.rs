@@ -40,13 +40,7 @@ impl Images {
     /// The values of `--elf`.
     #[cfg(feature = "record")]
     pub fn elf_words(&self) -> impl Iterator<Item = OsString> + '_ {
-        self.elf.iter().map(|elf| {
-            let mut word = elf.path.clone().into_os_string();
-            if let Some(address) = elf.address {
-                word.push(format!("@{address:#x}"));
-            }
-            word
-        })
+        self.elf.iter().map(Elf::word)
     }
 
     /// The images and symbols that the user gave, and where to search for more.

@@ -3,8 +3,13 @@
 mod address;
 mod headers;
 mod client;
+pub mod server;
+mod deadline;
+pub mod spool;
 mod delivery;
-mod spool;
+mod inlet;
+mod conversion;
+mod stream;
 
 use crate::images::{Images, place_given};
 use crate::outcome::{Outcome, Reported, describe};
@@ -12,18 +17,18 @@ use crate::output::keep;
 use crate::progress::Progress;
 use crate::quantity::{parse_bytes, parse_duration};
 use crate::selection::{inform, say, say_damages, say_warnings};
-use address::Address;
 use anyhow::{Context, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser};
-use client::Client;
-use delivery::{Delivery, Fate};
+use deadline::Deadline;
+use delivery::{Delivery, Fate, Left};
+use server::Server;
 use spool::Spool;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use uniprof_report::images::Library;
-use uniprof_report::push::{Message, PROTOCOLS, Protocol, Request, messages};
+use uniprof_report::push::{Message, PROTOCOLS, Protocol, Request, Slicing, messages};
 use uniprof_report::recording::Recording;
 
 /// Send recordings to a server of continuous profiling: Grafana Pyroscope, or OpenTelemetry's profiles
@@ -33,9 +38,11 @@ Examples:
   uniprof push --to http://localhost:4040 run.uprof
   uniprof push --to https://profiles.example.net --format pyroscope --header-file token.txt *.uprof
   uniprof push --to http://localhost:4318 --spool /var/spool/uniprof run.uprof
-  uniprof push --to http://localhost:4318 --spool /var/spool/uniprof")]
+  uniprof push --to http://localhost:4318 --spool /var/spool/uniprof
+  ssh dom0 uniprof record -o - 7 | uniprof push --to http://localhost:4040 --spool spool -")]
 pub struct Args {
-    /// Recordings. None: what waits in the spool is sent
+    /// Recordings. None: what waits in the spool is sent. `-`: a recording that comes now on standard input, each
+    /// interval when it is over, through a spool
     #[arg(value_name = "FILE", required_unless_present = "spool", add = crate::candidates::recordings())]
     files: Vec<PathBuf>,
     /// Where to: the address of the server, or the whole URL if it takes profiles under another path
@@ -62,7 +69,8 @@ pub struct Args {
     /// Length of a profile in time: servers show each as one moment
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = parse_duration)]
     every: Duration,
-    /// Where threads waited and for how long, instead of samples: of recordings made with --off-cpu
+    /// Where threads waited and for how long, instead of samples (of `-`: besides them): of recordings made with
+    /// --off-cpu
     #[arg(long)]
     off_cpu: bool,
     #[command(flatten)]
@@ -72,27 +80,39 @@ pub struct Args {
 /// What to do if a server is away.
 const LATER: &str = "; push again later, or with --spool, which keeps what is left";
 
-fn formats() -> PossibleValuesParser {
+/// What `--format` takes.
+pub fn formats() -> PossibleValuesParser {
     let values = PROTOCOLS.iter();
     PossibleValuesParser::new(values.map(|one| PossibleValue::new(one.name).help(one.about)))
 }
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> anyhow::Result<Outcome> {
-    // Not by the parser of the command line, which repeats what it refuses: it may have a password.
-    let address = Address::parse(&args.to).context("cannot push to --to")?;
-    let (url, protocol) = address.for_format(args.format.as_deref())?;
-    let headers = match &args.header_file {
-        Some(path) => headers::read(path)?,
-        None => Vec::new(),
+    let server = Server {
+        flag: "--to",
+        url: &args.to,
+        format: args.format.as_deref(),
+        header_file: args.header_file.as_deref(),
+        ca_file: args.ca_file.as_deref(),
     };
-    if address.is_open() && headers.iter().any(|(name, _)| name == "authorization") {
-        say(&format!(
-            "warning: the credentials go to {url} unencrypted; name it with https:// if it can do that"
-        ));
+    let (client, warning) = server.client()?;
+    warning.iter().for_each(|warning| say(warning));
+    let spool = match &args.spool {
+        Some(folder) => Some(Spool::open(folder, args.spool_size, client.protocol.name)?),
+        None => None,
+    };
+    if args.files.iter().any(|file| file == Path::new("-")) {
+        return match (&spool, &args.files[..]) {
+            (Some(spool), [_]) => stream::push(args, &client, spool),
+            (Some(_), _) => bail!("`-` is a recording that comes now: push files by themselves"),
+            (None, _) => bail!(
+                "a recording that comes now can't be read again if the server is away: name a folder for what isn't \
+                 delivered yet, with --spool"
+            ),
+        };
     }
-    let client = Client::new(url, protocol, headers, args.ca_file.as_deref())?;
-    let mut delivery = Delivery::new(&client, args.retry_for);
+    let deadline = Deadline::closed(args.retry_for);
+    let mut delivery = Delivery::new(&client, &deadline);
     let mut push = Push {
         args,
         library: args.images.library()?,
@@ -100,11 +120,8 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
         incomplete: 0,
         failed: 0,
     };
-    match &args.spool {
-        Some(folder) => push.through(
-            &Spool::open(folder, args.spool_size, protocol.name)?,
-            &mut delivery,
-        ),
+    match &spool {
+        Some(spool) => push.through(spool, &mut delivery),
         None => push.directly(&mut delivery),
     }
 }
@@ -152,7 +169,7 @@ impl Push<'_> {
             }
         }
         if let Some(why) = end {
-            say_repeated(delivery);
+            delivery.say_repeated();
             bail!(
                 "{}: {why}; profiles delivered before: {}",
                 client.url,
@@ -168,7 +185,7 @@ impl Push<'_> {
         for file in &self.args.files {
             let mut taken = Vec::new();
             let read = self.read(file, client.protocol, &mut |message| {
-                taken.extend(spool.add(&message)?);
+                taken.extend(spool.add(&message, &mut VecDeque::new())?);
                 Ok(())
             });
             if read.is_err() {
@@ -177,16 +194,19 @@ impl Push<'_> {
             }
             self.count(read);
         }
-        let end = deliver_all(spool, delivery)?;
+        let left = delivery.deliver_all(spool)?;
         let waiting = spool.waiting().map_or(0, |all| all.len());
         let (url, folder) = (&client.url, spool.folder().display());
         let again = format!(
             "profiles that wait in {folder}: {waiting}; `uniprof push --spool {folder} --to URL` delivers them"
         );
-        match end {
-            None | Some(Fate::Delivered | Fate::Refused(_)) => {}
-            Some(Fate::Undelivered(why)) => say(&format!("{url}: {why}; {again}")),
-            Some(Fate::Unusable(why)) => bail!("{url}: {why}; {again}"),
+        match left {
+            Left::Nothing | Left::From(Fate::Delivered | Fate::Refused(_)) => {}
+            Left::ToAnother => say(&format!(
+                "{url}: another uniprof is delivering from this spool; {again}"
+            )),
+            Left::From(Fate::Undelivered(why)) => say(&format!("{url}: {why}; {again}")),
+            Left::From(Fate::Unusable(why)) => bail!("{url}: {why}; {again}"),
         }
         self.outcome(delivery, waiting + spool.refused())
     }
@@ -215,7 +235,8 @@ impl Push<'_> {
             library: &self.library,
             is_off_cpu: self.args.off_cpu,
             progress: &|done, total| progress.tell(done, total),
-            slice_ns: u64::try_from(self.args.every.as_nanos()).unwrap_or(u64::MAX),
+            tables: None,
+            slicing: Slicing::Every(nanoseconds(self.args.every)),
         };
         let profile = messages(&request, protocol, &mut |message| {
             sent += 1;
@@ -249,7 +270,7 @@ impl Push<'_> {
     }
 
     fn outcome(&self, delivery: &Delivery<'_>, left: usize) -> anyhow::Result<Outcome> {
-        say_repeated(delivery);
+        delivery.say_repeated();
         let files = self.args.files.len();
         if files > 0 && self.failed == files {
             return Err(Reported.into());
@@ -269,45 +290,12 @@ impl Push<'_> {
     }
 }
 
-/// Delivers what waits in the spool, whoever put it there. Returns the fate of the first message that is left.
-fn deliver_all(spool: &Spool, delivery: &mut Delivery<'_>) -> anyhow::Result<Option<Fate>> {
-    let Some(_deliverer) = spool.deliverer()? else {
-        let why = "another uniprof is delivering from this spool".to_owned();
-        return Ok(Some(Fate::Undelivered(why)));
-    };
-    loop {
-        let waiting = spool.waiting().context("cannot read the spool")?;
-        if waiting.is_empty() {
-            return Ok(None);
-        }
-        for path in waiting {
-            let cannot = || format!("cannot deliver {}", path.display());
-            let message = spool.read(&path).with_context(cannot)?;
-            match delivery.deliver(&message) {
-                Fate::Delivered => spool.remove(&path).with_context(cannot)?,
-                Fate::Refused(why) => {
-                    let aside = spool.refuse(&path).with_context(cannot)?;
-                    let (url, aside) = (&delivery.client().url, aside.display());
-                    say(&format!("warning: {url} refuses {aside}: {why}"));
-                }
-                left => return Ok(Some(left)),
-            }
-        }
-    }
-}
-
 /// Keeps why nothing more can be sent, and ends reading.
 fn stop(end: &mut Option<String>, why: String) -> io::Error {
     *end = Some(why);
     io::Error::other("nothing more can be sent")
 }
 
-fn say_repeated(delivery: &Delivery<'_>) {
-    if delivery.repeated > 0 {
-        say(&format!(
-            "warning: profiles sent again after an attempt without an answer: {}; a server that ignores their ids, as \
-             Pyroscope 2 does, may count them twice",
-            delivery.repeated
-        ));
-    }
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -10,6 +10,8 @@ mod status_line;
 mod console;
 mod save_when;
 mod window;
+#[cfg(feature = "report")]
+mod pushing;
 pub mod call_recording;
 pub mod runs;
 mod domain_file;
@@ -227,6 +229,10 @@ pub struct Args {
     #[arg(long, value_name = "KEY=VALUE", value_parser = Label::parse)]
     pub label: Vec<Label>,
 
+    #[cfg(feature = "report")]
+    #[command(flatten)]
+    pub push: pushing::PushFlags,
+
     /// What to sample
     #[arg(
         value_name = "TARGET",
@@ -278,6 +284,8 @@ impl Args {
     /// # Errors
     /// A tool doesn't know the name.
     pub fn resolved(mut self) -> anyhow::Result<Self> {
+        #[cfg(feature = "report")]
+        self.push.check(&self)?;
         for target in &mut self.targets {
             let found = resolvers::resolve(target, !self.calls.is_empty())?;
             if found != *target {
@@ -311,9 +319,27 @@ impl Args {
         output.unwrap_or(Path::new(DEFAULT_FILE))
     }
 
-    /// The output path, unless it is standard output.
+    /// The output path, unless it is standard output or the recording is only pushed.
     pub fn named_file(&self) -> Option<&Path> {
-        Some(self.file()).filter(|output| *output != Path::new("-"))
+        let named = Some(self.file()).filter(|output| *output != Path::new("-"));
+        named.filter(|_| !self.is_only_pushed())
+    }
+
+    /// Whether the recording is pushed, and kept nowhere.
+    fn is_only_pushed(&self) -> bool {
+        #[cfg(feature = "report")]
+        return self.push.push.is_some() && self.output.is_none();
+        #[cfg(not(feature = "report"))]
+        false
+    }
+
+    /// The output in messages.
+    fn name_of_output(&self) -> &Path {
+        #[cfg(feature = "report")]
+        if self.is_only_pushed() {
+            return Path::new(pushing::PUSHED);
+        }
+        self.file()
     }
 
     /// How many deadlines a second there were at least: those of a boot are as many as its samples.
@@ -363,18 +389,27 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     start::refuse_other_tools(&args)?;
     start::warn_of_paused();
     let status = ExitStatus::default();
-    let summary = record(&args, &status)?;
-    summary::say(&summary, args.file(), args.frequency);
+    let recorded = record(&args, &status)?;
+    let summary = recorded.summary;
+    summary::say(&summary, args.name_of_output(), args.frequency);
     if let Some(left) = status.left() {
         terminal::inform(format_args!("{left}"));
     }
     #[cfg(feature = "report")]
-    let is_embedded = embed(&args, args.file(), &summary);
+    let is_embedded = args
+        .named_file()
+        .is_none_or(|file| embed(&args, file, &summary));
+    #[cfg(feature = "report")]
+    let is_pushed = recorded
+        .pusher
+        .is_none_or(|pusher| pusher.wait() == Outcome::Done);
     #[cfg(feature = "report")]
     signal::release_stops();
     #[cfg(feature = "report")]
-    if summary.samples > 0 && is_regular(args.file()) {
-        let file = shell_word(args.file());
+    if summary.samples > 0
+        && let Some(file) = args.named_file().filter(|file| is_regular(file))
+    {
+        let file = shell_word(file);
         terminal::inform(format_args!(
             "Next: uniprof report {file}, or a page with uniprof report --html {file}"
         ));
@@ -382,7 +417,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     let outcome = summary::outcome(&summary, args.deadlines_hz(&summary), "")?;
     #[cfg(feature = "report")]
     let outcome = match outcome {
-        Outcome::Done if !is_embedded => Outcome::Lossy,
+        Outcome::Done if !is_embedded || !is_pushed => Outcome::Lossy,
         outcome => outcome,
     };
     Ok(match status.get() {
@@ -487,8 +522,15 @@ fn give_up_when_stopped(done: &AtomicBool) {
     }
 }
 
+/// What was recorded, and who pushes it.
+pub struct Recorded {
+    summary: Summary,
+    #[cfg(feature = "report")]
+    pusher: Option<pushing::Pusher>,
+}
+
 /// Records according to the flags, and sets `status` to the exit status of the recorded command.
-pub fn record(args: &Args, status: &ExitStatus) -> anyhow::Result<Summary> {
+pub fn record(args: &Args, status: &ExitStatus) -> anyhow::Result<Recorded> {
     #[cfg(feature = "report")]
     if let Some(text) = &args.boot.until_output {
         return console::record(args, status, text);
@@ -503,12 +545,16 @@ fn record_beside<T>(
     status: &ExitStatus,
     stdout: Option<Stdout>,
     begun: impl FnOnce(Arc<Counters>) -> T,
-) -> anyhow::Result<Summary> {
+) -> anyhow::Result<Recorded> {
     signal::listen_to_children();
     window::refuse(args)?;
     let plan = args.plan();
     // The output is checked first, before the guest is touched.
-    let place = OutputPath::find(args.file())?;
+    let place = OutputPath::find(if args.is_only_pushed() {
+        Path::new("/dev/null")
+    } else {
+        args.file()
+    })?;
     let source = target::open(&start::wanted(args, stdout), &plan, status)?;
     let counters = Arc::new(Counters::default());
     let is_shown = StatusLine::has_place(args, source.hot.facts());
@@ -520,13 +566,33 @@ fn record_beside<T>(
         let shown = is_shown.then(|| StatusLine::show(Arc::clone(&counters)));
         let summary = window.record(source, &plan, counters);
         drop((shown, beside));
-        return Ok(summary?);
+        return Ok(Recorded {
+            summary: summary?,
+            #[cfg(feature = "report")]
+            pusher: None,
+        });
     }
-    let output = start::begin(|| place.create(), args.named_file())?;
+    let create = || {
+        let output = place.create()?;
+        #[cfg(feature = "report")]
+        let pushing = args.push.start(args, &output)?;
+        #[cfg(not(feature = "report"))]
+        let pushing = ();
+        Ok((output, pushing))
+    };
+    let (output, pushing) = start::begin(create, args.named_file())?;
+    #[cfg(feature = "report")]
+    let (pusher, writer) = pushing;
+    #[cfg(not(feature = "report"))]
+    let (writer, ()) = (output.writer()?, pushing);
     start::warn(source.hot.facts());
     let beside = begun(Arc::clone(&counters));
     let shown = is_shown.then(|| StatusLine::show(Arc::clone(&counters)));
-    let summary = uniprof_record::record(source, output.writer()?, &plan, counters);
+    let summary = uniprof_record::record(source, writer, &plan, counters);
     drop((shown, beside));
-    Ok(summary::kept_in(output, summary)?)
+    Ok(Recorded {
+        summary: summary::kept_in(output, summary)?,
+        #[cfg(feature = "report")]
+        pusher,
+    })
 }

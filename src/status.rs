@@ -8,7 +8,7 @@ fn in_part(subcommand: &str) -> Option<&'static str> {
     Some(match subcommand {
         "record" | "demo" => {
             "recorded, but samples, tables or the rest of the output are lost (deadlines missed only from 5 % of them \
-             on), or there is no sample"
+             on), or there is no sample, or with --push a profile was lost, refused or waits"
         }
         "report" => {
             "shown, but of a recording that is not whole, or a function asked for is in no sample"

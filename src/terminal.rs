@@ -13,6 +13,12 @@ pub fn be_quiet() {
     IS_QUIET.store(true, Ordering::Relaxed);
 }
 
+/// Whether messages but errors and warnings are suppressed.
+#[cfg(all(feature = "record", feature = "report"))]
+pub fn is_quiet() -> bool {
+    IS_QUIET.load(Ordering::Relaxed)
+}
+
 /// Writes a message, unless only errors and warnings are to be printed.
 pub fn inform(message: std::fmt::Arguments<'_>) {
     if !IS_QUIET.load(Ordering::Relaxed) {

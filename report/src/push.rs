@@ -13,6 +13,7 @@ use crate::images::library::Library;
 use crate::profile::Profile;
 use crate::profile::gather::OnProgress;
 use crate::recording::Recording;
+use crate::stacks::Tables;
 use std::io;
 
 /// How one kind of server takes profiles: POST of a message over HTTP.
@@ -74,23 +75,34 @@ impl Protocol {
     }
 }
 
+/// How a recording becomes profiles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Slicing {
+    /// One for each so many nanoseconds.
+    Every(u64),
+    /// It is an interval of a longer one, between these times of its clock (nanoseconds), and becomes one.
+    Interval([u64; 2]),
+}
+
 /// What to push.
-pub struct Request<'a> {
+pub struct Request<'a, 'l> {
     /// The recording.
     pub recording: &'a Recording,
     /// Images and symbol lists.
-    pub library: &'a Library,
+    pub library: &'l Library,
+    /// Tables of those images that are kept for the next recording.
+    pub tables: Option<&'a Tables<'l>>,
     /// Whether to push where threads waited, instead of samples.
     pub is_off_cpu: bool,
     /// Receives the progress of reading.
     pub progress: &'a OnProgress<'a>,
-    /// Length of each profile in time (nanoseconds).
-    pub slice_ns: u64,
+    /// How it becomes profiles.
+    pub slicing: Slicing,
 }
 
 /// One message.
 pub struct Message {
-    /// Its id: the same whenever this recording is pushed, in slices of this length.
+    /// Its id: the same whenever this recording is pushed, in the same slices.
     pub id: [u8; 16],
     /// The start of its samples since 1970, UTC (nanoseconds); 0 if unknown.
     pub start_ns: i64,
@@ -111,7 +123,7 @@ struct Part<'a> {
 /// # Errors
 /// The recording has no identity, or `each` fails.
 pub fn messages(
-    request: &Request<'_>,
+    request: &Request<'_, '_>,
     protocol: &Protocol,
     each: &mut dyn FnMut(Message) -> io::Result<()>,
 ) -> io::Result<Profile> {

@@ -1,9 +1,11 @@
 //! Delivers messages: tries again with growing pauses, and ends. In: messages. Out: the fate of each. Never tries
-//! longer than it was given after the last success.
+//! longer than its deadline says.
 
 use super::client::{Attempt, Client};
+use super::deadline::Deadline;
+use super::spool::Spool;
 use crate::selection::{inform, say};
-use std::thread;
+use anyhow::Context;
 use std::time::{Duration, Instant};
 use uniprof_report::push::Verdict;
 
@@ -31,21 +33,33 @@ pub enum Fate {
 /// The deliveries of a run.
 pub struct Delivery<'a> {
     client: &'a Client,
-    patience: Duration,
+    deadline: &'a Deadline,
     /// When the first attempt since the last success began.
     since: Option<Instant>,
     /// Messages that were accepted.
     pub delivered: u64,
     /// Messages that were accepted after an attempt without an answer.
     pub repeated: u64,
+    /// Messages that were refused.
+    pub refused: u64,
+}
+
+/// What is left in a spool.
+pub enum Left {
+    Nothing,
+    /// What another process is delivering.
+    ToAnother,
+    /// All messages from the first one that has this fate.
+    From(Fate),
 }
 
 impl<'a> Delivery<'a> {
-    /// Deliveries by `client`, which end `patience` after the last success.
-    pub fn new(client: &'a Client, patience: Duration) -> Self {
+    /// Deliveries by `client`, until `deadline`.
+    pub fn new(client: &'a Client, deadline: &'a Deadline) -> Self {
         Delivery {
             client,
-            patience,
+            deadline,
+            refused: 0,
             since: None,
             delivered: 0,
             repeated: 0,
@@ -63,7 +77,7 @@ impl<'a> Delivery<'a> {
         let mut pause = PAUSE_FIRST;
         let (mut is_unanswered, mut is_told) = (false, false);
         loop {
-            let left = self.patience.saturating_sub(since.elapsed());
+            let left = self.deadline.left(since);
             let attempt = self
                 .client
                 .send(message, left.clamp(ANSWER_MIN, ANSWER_MAX));
@@ -79,6 +93,7 @@ impl<'a> Delivery<'a> {
                 }
                 Attempt::Answered(Verdict::Refused(why), _) => {
                     self.since = None;
+                    self.refused += 1;
                     return Fate::Refused(why);
                 }
                 Attempt::Answered(Verdict::Unusable(why), _) => return Fate::Unusable(why),
@@ -92,19 +107,58 @@ impl<'a> Delivery<'a> {
             // A share of the pause is drawn, so that many machines don't come back at one moment.
             let drawn = pause.mul_f64(1.0 - fastrand::f64() / 2.0);
             let wait = asked.map_or(drawn, |asked| asked.max(drawn));
-            let left = self.patience.saturating_sub(since.elapsed());
+            let left = self.deadline.left(since);
             if wait >= left {
-                return Fate::Undelivered(format!(
-                    "{why}; tried for {:.0} s",
-                    self.patience.as_secs_f64()
-                ));
+                let seconds = since.elapsed().as_secs_f64().ceil();
+                return Fate::Undelivered(format!("{why}; tried for {seconds} s"));
             }
             if !is_told {
                 inform(&format!("{}: {why}; trying again", self.client.url));
                 is_told = true;
             }
-            thread::sleep(wait);
+            self.deadline.pause(wait);
             pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+    /// Delivers what waits in the spool, whoever put it there.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn deliver_all(&mut self, spool: &Spool) -> anyhow::Result<Left> {
+        let Some(_deliverer) = spool.deliverer()? else {
+            return Ok(Left::ToAnother);
+        };
+        loop {
+            let waiting = spool.waiting().context("cannot read the spool")?;
+            if waiting.is_empty() {
+                return Ok(Left::Nothing);
+            }
+            for path in waiting {
+                let cannot = || format!("cannot deliver {}", path.display());
+                let Some(message) = spool.take(&path).with_context(cannot)? else {
+                    continue;
+                };
+                match self.deliver(&message) {
+                    Fate::Delivered => spool.remove(&path).with_context(cannot)?,
+                    Fate::Refused(why) => {
+                        let aside = spool.refuse(&path).with_context(cannot)?;
+                        let (url, aside) = (&self.client.url, aside.display());
+                        say(&format!("warning: {url} refuses {aside}: {why}"));
+                    }
+                    left => return Ok(Left::From(left)),
+                }
+            }
+        }
+    }
+
+    /// Warns of messages that may count twice.
+    pub fn say_repeated(&self) {
+        if self.repeated > 0 {
+            say(&format!(
+                "warning: profiles sent again after an attempt without an answer: {}; a server that ignores their \
+                 ids, as Pyroscope 2 does, may count them twice",
+                self.repeated
+            ));
         }
     }
 }

@@ -6,11 +6,14 @@ use crate::quantity::bytes;
 use anyhow::{Context, bail};
 use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::geteuid;
+use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use uniprof_report::push::Message;
 use uniprof_report::text::hexadecimal;
 
@@ -24,6 +27,9 @@ pub struct Spool {
     folder: PathBuf,
     size_bytes: u64,
     format: &'static str,
+    /// The message that is being delivered.
+    taken: Mutex<Option<PathBuf>>,
+    dropped: AtomicU64,
 }
 
 /// The right to deliver from a spool. One process has it.
@@ -53,6 +59,8 @@ impl Spool {
             folder: folder.to_owned(),
             size_bytes,
             format,
+            taken: Mutex::new(None),
+            dropped: AtomicU64::new(0),
         })
     }
 
@@ -61,12 +69,16 @@ impl Spool {
         &self.folder
     }
 
-    /// Takes a message. Once this returns, it survives a crash of the machine. Returns its path; `None` if one with
-    /// this id is there already.
+    /// Takes a message, and drops the first ones of `spare` if it has no room. Once this returns, the message survives
+    /// a crash of the machine. Returns its path; `None` if one with this id is there already.
     ///
     /// # Errors
     /// The spool is full, or those of the file system.
-    pub fn add(&self, message: &Message) -> io::Result<Option<PathBuf>> {
+    pub fn add(
+        &self,
+        message: &Message,
+        spare: &mut VecDeque<PathBuf>,
+    ) -> io::Result<Option<PathBuf>> {
         let folder = File::open(&self.folder)?;
         let folder = Flock::lock(folder, FlockArg::LockExclusive).map_err(|(_, error)| error)?;
         let id = hexadecimal(&message.id);
@@ -76,8 +88,13 @@ impl Spool {
         if path.exists() {
             return Ok(None);
         }
-        let used_bytes = self.used_bytes()?;
+        let mut used_bytes = self.used_bytes()?;
         let size_bytes = message.body.len() as u64;
+        while used_bytes.saturating_add(size_bytes) > self.size_bytes
+            && let Some(path) = spare.pop_front()
+        {
+            used_bytes = used_bytes.saturating_sub(self.drop_one(&path)?);
+        }
         if used_bytes.saturating_add(size_bytes) > self.size_bytes {
             return Err(io::Error::other(format!(
                 "the spool {0} is full ({1} of {2}); deliver what waits there (`uniprof push --spool {0} --to URL`), \
@@ -153,12 +170,43 @@ impl Spool {
             .map(Deliverer))
     }
 
-    /// Reads a message.
+    /// Reads a message, which is then not dropped for room until the next one is read; `None` if it was before.
     ///
     /// # Errors
     /// Those of the file system.
-    pub fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        fs::read(path)
+    pub fn take(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
+        let mut taken = self.lock();
+        match fs::read(path) {
+            Ok(message) => {
+                *taken = Some(path.to_owned());
+                Ok(Some(message))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<PathBuf>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Drops a message for the room that it takes, unless it is being delivered or was. Returns its bytes.
+    fn drop_one(&self, path: &Path) -> io::Result<u64> {
+        let taken = self.lock();
+        if taken.as_deref() == Some(path) {
+            return Ok(0);
+        }
+        let Ok(found) = fs::metadata(path) else {
+            return Ok(0);
+        };
+        fs::remove_file(path)?;
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+        Ok(found.len())
+    }
+
+    /// The number of messages that were dropped for room.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
     }
 
     /// Removes a message that was delivered.

@@ -3,7 +3,7 @@
 //! Input: a pipe that is the standard output of the command. Output: the same bytes on ours, and a stop request. It
 //! must never keep the monitor waiting: who can't be written to is written to no more.
 
-use crate::record::{Args, record_beside};
+use crate::record::{Args, Recorded, record_beside};
 use crate::target::{ExitStatus, Stdout};
 use anyhow::bail;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use uniprof_record::{Counters, Summary};
+use uniprof_record::Counters;
 
 /// How much a monitor may print before its guest is open and somebody reads it.
 const PIPE_BYTES: i32 = 1 << 20;
@@ -47,7 +47,7 @@ struct Text {
 ///
 /// # Errors
 /// As for any recording, or the command is not the monitor.
-pub fn record(args: &Args, status: &ExitStatus, text: &str) -> anyhow::Result<Summary> {
+pub fn record(args: &Args, status: &ExitStatus, text: &str) -> anyhow::Result<Recorded> {
     if !args.targets.is_empty() {
         bail!(
             "--until-output looks at what the monitor prints, and a Xen domain's console is not there: use --until \
@@ -56,12 +56,12 @@ pub fn record(args: &Args, status: &ExitStatus, text: &str) -> anyhow::Result<Su
     }
     let (console, stdout) = Console::open(text, args.file() == Path::new("-"))?;
     let mut console = Some(console);
-    let summary = record_beside(args, status, Some(stdout), |counters| {
+    let recorded = record_beside(args, status, Some(stdout), |counters| {
         console.take().map(|console| console.watch(counters))
     });
     // What was printed by a command without a guest.
     console.into_iter().for_each(Console::empty);
-    summary
+    recorded
 }
 
 impl Console {

@@ -4,6 +4,7 @@
 mod receiver;
 mod refusals;
 mod spool;
+mod streams;
 
 use kit::{corpus, uniprof};
 use receiver::{Received, Receiver, Reply, check, id_of};

@@ -267,6 +267,8 @@ pub struct Series {
     pub time_ns: u64,
     /// The sum of the first value of all samples.
     pub sum: i64,
+    /// The texts of the profile.
+    pub strings: Vec<String>,
 }
 
 /// The id of the only profile of a request.
@@ -317,16 +319,17 @@ pub fn check(body: &[u8]) -> Result<Series, String> {
     GzDecoder::new(packed)
         .read_to_end(&mut unpacked)
         .map_err(|error| error.to_string())?;
-    let (time_ns, sum) = check_profile(&unpacked)?;
+    let (time_ns, sum, strings) = check_profile(&unpacked)?;
     Ok(Series {
         labels,
         time_ns,
         sum,
+        strings,
     })
 }
 
-/// Checks a pprof profile. Returns its time and the sum of its first values.
-fn check_profile(bytes: &[u8]) -> Result<(u64, i64), String> {
+/// Checks a pprof profile. Returns its time, the sum of its first values, and its texts.
+fn check_profile(bytes: &[u8]) -> Result<(u64, i64, Vec<String>), String> {
     if bytes.len() > 2_000_000 {
         return Err("beyond the burst".to_owned());
     }
@@ -372,5 +375,5 @@ fn check_profile(bytes: &[u8]) -> Result<(u64, i64), String> {
         sum += values[0] as i64;
     }
     let time_ns = all(&profile, 9).first().map_or(0, Field::number);
-    Ok((time_ns, sum))
+    Ok((time_ns, sum, strings))
 }

@@ -9,7 +9,7 @@ use uniprof_report::export::{FORMATS, Folder, Request, Writes};
 use uniprof_report::images::Library;
 use uniprof_report::import::{IMPORTS, examine, import};
 use uniprof_report::profile::{By, Each, Options, gather};
-use uniprof_report::recording::{Recording, Window};
+use uniprof_report::recording::{Intervals, Recording, Window};
 use uniprof_report::source_files::SourceFiles;
 use uniprof_report::stacks::{Codes, Embedded};
 use uniprof_report::text::Screen;
@@ -44,19 +44,28 @@ pub fn blocks(bytes: &[u8]) {
     recovery(&bytes);
 }
 
-/// Keeps a window of the items: what it keeps can be opened, and is sound.
+/// Keeps a window of the items, and cuts them into intervals: what is kept can be opened, and is sound.
 fn windows(items: Vec<Item<'_>>, seed: u64) {
     let length_ns = 1 << (seed % 64);
     let mut window = Window::new([7; 16], length_ns);
+    let mut intervals = Intervals::new([7; 16], length_ns);
     for item in items {
-        window.add(match item {
+        let item = match item {
             Item::Block(block) => Item::Block(block.into_owned()),
             Item::Damage(damage) => Item::Damage(damage),
-        });
+        };
+        window.add(item.clone());
+        intervals.add(item);
+        if let Some(interval) = intervals.take().expect("memory is written") {
+            opens(interval.bytes);
+        }
     }
     let until_ns = window.latest_ns().saturating_add(seed);
-    let bytes = window.recording(until_ns).expect("memory is written");
-    // Only what a reader must refuse in the file, too, can't be opened.
+    opens(window.recording(until_ns).expect("memory is written"));
+}
+
+/// Opens a recording, which is whole. Only what a reader must refuse in the file, too, can't be opened.
+fn opens(bytes: Vec<u8>) {
     if let Ok(recording) = Recording::from_bytes("window", bytes) {
         assert_eq!(recording.damages().count, 0, "a window is damaged");
         assert!(recording.end().is_some());

@@ -142,6 +142,17 @@ pub fn gather(
     library: &Library,
     options: &Options,
     progress: &OnProgress<'_>,
+    each: Option<&mut Each<'_>>,
+) -> Profile {
+    gather_with(recordings, (library, None), options, progress, each)
+}
+
+/// As [`gather`], with the tables of images that were kept before.
+pub(crate) fn gather_with<'l>(
+    recordings: &[&Recording],
+    (library, tables): (&'l Library, Option<&Tables<'l>>),
+    options: &Options,
+    progress: &OnProgress<'_>,
     mut each: Option<&mut Each<'_>>,
 ) -> Profile {
     let mut in_unit = |unit: Unit| {
@@ -157,7 +168,7 @@ pub fn gather(
         }
         gather_unit(
             recordings,
-            (library, None),
+            (library, tables),
             (&options, unit),
             progress,
             each,

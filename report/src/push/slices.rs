@@ -1,13 +1,13 @@
 //! Parts of a recording that a server takes. Input: samples. Output: pprof profiles of at most a slice of time, each
 //! small enough for every server's limits. Never an empty one.
 
-use super::{Part, Request};
+use super::{Part, Request, Slicing};
 use crate::export::pprof::{self, message as pb};
 use crate::profile::Profile;
 use crate::profile::filter::Filter;
 use crate::profile::gather::{self, By, Options, Sampled};
 use crate::profile::tree::NodeId;
-use crate::recording::Unit;
+use crate::recording::{Recording, Unit};
 use crate::{export, work};
 use prost::Message;
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ type Stack = (NodeId, u64);
 
 /// Passes the parts to `each`, in order of time.
 pub(super) fn parts(
-    request: &Request<'_>,
+    request: &Request<'_, '_>,
     each: &mut dyn FnMut(Part<'_>) -> io::Result<()>,
 ) -> io::Result<Profile> {
     let recording = request.recording;
@@ -42,19 +42,15 @@ pub(super) fn parts(
         ..Options::default()
     };
     let mut stacks: BTreeMap<(u64, NodeId), u64> = BTreeMap::new();
-    let is_timed = recording.is_timed() && request.slice_ns > 0;
+    let slice_ns = slice_ns(recording, request.slicing);
     let mut take = |sampled: &Sampled, _: &Profile| {
-        let slice = if is_timed {
-            sampled.since_ns / request.slice_ns
-        } else {
-            0
-        };
+        let slice = slice_ns.map_or(0, |slice_ns| sampled.since_ns / slice_ns);
         *stacks.entry((slice, sampled.node)).or_default() += sampled.weight.amount;
     };
     let recordings = [recording];
-    let profile = gather::gather(
+    let profile = gather::gather_with(
         &recordings,
-        request.library,
+        (request.library, request.tables),
         &options,
         request.progress,
         Some(&mut take),
@@ -69,7 +65,8 @@ pub(super) fn parts(
             fold: false,
             identify: false,
         },
-        request,
+        recording,
+        slicing: request.slicing,
         profile: &profile,
         uuid,
         each,
@@ -89,9 +86,18 @@ pub(super) fn parts(
     Ok(profile)
 }
 
+/// The length of slices (nanoseconds); `None` if there is only one.
+fn slice_ns(recording: &Recording, slicing: Slicing) -> Option<u64> {
+    match slicing {
+        Slicing::Every(slice_ns) if recording.is_timed() && slice_ns > 0 => Some(slice_ns),
+        Slicing::Every(_) | Slicing::Interval(_) => None,
+    }
+}
+
 struct Division<'a> {
     export: export::Request<'a>,
-    request: &'a Request<'a>,
+    recording: &'a Recording,
+    slicing: Slicing,
     profile: &'a Profile,
     uuid: [u8; 16],
     each: &'a mut dyn FnMut(Part<'_>) -> io::Result<()>,
@@ -121,7 +127,7 @@ impl Division<'_> {
         let id = self.id(slice, *part);
         *part += 1;
         (self.each)(Part {
-            recording: self.request.recording,
+            recording: self.recording,
             id,
             profile,
         })
@@ -129,9 +135,9 @@ impl Division<'_> {
 
     /// Adds the times and the units as servers name them.
     fn complete(&self, mut made: pb::Profile, slice: u64, part: u32) -> pb::Profile {
-        let (recording, slice_ns) = (self.request.recording, self.request.slice_ns);
+        let recording = self.recording;
         let whole_ns = recording.end_ns().saturating_sub(recording.start_ns());
-        if recording.is_timed() && slice_ns > 0 {
+        if let Some(slice_ns) = slice_ns(recording, self.slicing) {
             let since_ns = slice.saturating_mul(slice_ns);
             let length_ns = whole_ns.saturating_sub(since_ns).clamp(1, slice_ns);
             made.duration_nanos = i64::try_from(length_ns).unwrap_or(i64::MAX);
@@ -189,10 +195,15 @@ impl Division<'_> {
 
     /// The id of a part. It begins as that of the recording.
     fn id(&self, slice: u64, part: u32) -> [u8; 16] {
+        // Those of intervals have no length in common, and the times of each are its own.
+        let [length, number] = match self.slicing {
+            Slicing::Every(slice_ns) => [slice_ns, slice],
+            Slicing::Interval([first_ns, last_ns]) => [first_ns, last_ns],
+        };
         let words = [
             self.uuid.as_slice(),
-            &self.request.slice_ns.to_le_bytes(),
-            &slice.to_le_bytes(),
+            &length.to_le_bytes(),
+            &number.to_le_bytes(),
             &part.to_le_bytes(),
             self.kind().as_bytes(),
         ];

@@ -4,45 +4,14 @@
 //! Samples and what else has a time are dropped when they are older than the window. Names, mappings and tables of
 //! images are kept, since later samples need them. Both parts have a limit in bytes; what is dropped for it is counted.
 
+use super::kept_blocks::{KeptBlocks, LASTING_BYTES_MAX, Need, PASSING_BYTES_MAX, recording};
 use std::collections::VecDeque;
 use std::io;
 use uprof::cold::{End, EndReason, Loss, LossReason};
-use uprof::{Block, BlockType, Damage, DamageKind, Item, Payload, Writer};
+use uprof::{Block, BlockType, Damage, DamageKind, Item, Payload};
 
-/// Most bytes of samples and other records of the window, as they are stored.
-pub const PASSING_BYTES_MAX: u64 = 64 << 20;
-/// Most bytes of names, mappings and tables, as they are stored.
-pub const LASTING_BYTES_MAX: u64 = 64 << 20;
-/// Bytes that a block takes beside its payload.
-const BLOCK_BYTES: u64 = 256;
 /// Most damaged parts that a window remembers.
 const DAMAGES_MAX: usize = 1024;
-
-/// Blocks in order, and the bytes that they take.
-#[derive(Debug, Default)]
-struct Blocks {
-    blocks: VecDeque<Block<'static>>,
-    bytes: u64,
-    /// Blocks that were dropped because there were too many.
-    dropped: u64,
-}
-
-impl Blocks {
-    fn push(&mut self, block: Block<'static>, bytes_max: u64) {
-        self.bytes += block.file_bytes() + BLOCK_BYTES;
-        self.blocks.push_back(block);
-        while self.bytes > bytes_max && self.blocks.len() > 1 {
-            self.pop();
-            self.dropped += 1;
-        }
-    }
-
-    fn pop(&mut self) {
-        if let Some(block) = self.blocks.pop_front() {
-            self.bytes -= block.file_bytes() + BLOCK_BYTES;
-        }
-    }
-}
 
 /// The last seconds of a recording.
 #[derive(Debug)]
@@ -51,9 +20,9 @@ pub struct Window {
     length_ns: u64,
     metadata: Option<Block<'static>>,
     /// Names, mappings, images, address spaces, code, and clock readings.
-    lasting: Blocks,
+    lasting: KeptBlocks,
     /// Samples, losses and counts, which are of a time.
-    passing: Blocks,
+    passing: KeptBlocks,
     /// Damaged parts, and the samples lost with them.
     damages: VecDeque<Loss>,
     damaged: u64,
@@ -68,8 +37,8 @@ impl Window {
             uuid,
             length_ns,
             metadata: None,
-            lasting: Blocks::default(),
-            passing: Blocks::default(),
+            lasting: KeptBlocks::default(),
+            passing: KeptBlocks::default(),
             damages: VecDeque::new(),
             damaged: 0,
             latest_ns: 0,
@@ -90,27 +59,19 @@ impl Window {
             Item::Damage(damage) => return self.add_damage(&damage),
         };
         crate::mapped::add_read(block.file_bytes());
-        match block.known_type() {
-            Some(BlockType::Metadata) => {
-                self.see(block.last_ns);
-                self.metadata = Some(block);
-            }
-            Some(BlockType::End) => {
+        if is_of_its_time(&block) {
+            self.see(block.last_ns);
+        }
+        match Need::of(&block) {
+            Need::Metadata => self.metadata = Some(block),
+            Need::End => {
                 if let Ok(Payload::End(end)) = block.payload() {
                     self.see(end.time_ns);
                     self.end = Some(end);
                 }
             }
-            // Images are older than the recording of them, and code is, too.
-            Some(BlockType::Image | BlockType::Code) => self.lasting.push(block, LASTING_BYTES_MAX),
-            Some(BlockType::Tasks | BlockType::Modules | BlockType::Spaces | BlockType::Clocks) => {
-                self.see(block.last_ns);
-                self.lasting.push(block, LASTING_BYTES_MAX);
-            }
-            _ => {
-                self.see(block.last_ns);
-                self.passing.push(block, PASSING_BYTES_MAX);
-            }
+            Need::Lasting => self.lasting.push(block, LASTING_BYTES_MAX),
+            Need::Passing => self.passing.push(block, PASSING_BYTES_MAX),
         }
         self.forget(self.latest_ns);
     }
@@ -179,26 +140,14 @@ impl Window {
     /// # Errors
     /// Memory for compressing is missing.
     pub fn recording(&self, until_ns: u64) -> io::Result<Vec<u8>> {
-        let mut writer = Writer::without_metadata(Vec::new(), self.uuid)?;
         let from_ns = until_ns.saturating_sub(self.length_ns);
         let passing = self.passing.blocks.iter();
         let passing = passing.filter(|block| block.last_ns >= from_ns);
-        if let Some(metadata) = &self.metadata {
-            let samples = passing.clone().filter(|block| block.samples > 0);
-            let first_ns = samples.map(|block| block.first_ns).min();
-            let start_ns = first_ns.unwrap_or(from_ns).min(from_ns);
-            let mut metadata = metadata.clone();
-            // The time of this block is the start of the recording (format-spec.md, section 6.1).
-            metadata.first_ns = metadata.first_ns.max(start_ns);
-            metadata.last_ns = metadata.first_ns;
-            writer.copy(&metadata)?;
-        }
-        for block in self.lasting.blocks.iter().chain(passing) {
-            writer.copy(block)?;
-        }
+        let samples = passing.clone().filter(|block| block.samples > 0);
+        let first_ns = samples.map(|block| block.first_ns).min();
+        let start_ns = first_ns.unwrap_or(from_ns).min(from_ns);
         let damages = self.damages.iter().filter(|one| one.last_ns >= from_ns);
         let damages: Vec<Loss> = damages.cloned().collect();
-        writer.losses(&damages)?;
         let (reason, message) = match &self.end {
             Some(end) => (end.reason, end.message.clone()),
             None => (
@@ -206,13 +155,27 @@ impl Window {
                 "the recording went on: this is the end of a window".to_owned(),
             ),
         };
-        writer.finish(&End {
-            time_ns: until_ns,
-            reason,
-            message,
-            totals: Vec::new(),
-        })
+        recording(
+            self.uuid,
+            (self.metadata.as_ref(), start_ns),
+            self.lasting.blocks.iter().chain(passing),
+            &damages,
+            &End {
+                time_ns: until_ns,
+                reason,
+                message,
+                totals: Vec::new(),
+            },
+        )
     }
+}
+
+/// Whether the times of a block are of the recording: images are older than it, and code is, too.
+fn is_of_its_time(block: &Block<'_>) -> bool {
+    !matches!(
+        block.known_type(),
+        Some(BlockType::Image | BlockType::Code | BlockType::End)
+    )
 }
 
 #[cfg(test)]
@@ -220,7 +183,7 @@ mod tests {
     use super::*;
     use crate::recording::Recording;
     use uprof::cold::{Metadata, TaskChange, TaskEvent};
-    use uprof::{Frame, Sample, StreamReader, Task};
+    use uprof::{Frame, Sample, StreamReader, Task, Writer};
 
     const SECOND_NS: u64 = 1_000_000_000;
 
@@ -314,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_window_has_a_limit_in_bytes() {
-        let mut blocks = Blocks::default();
+        let mut blocks = KeptBlocks::default();
         let bytes = stream(10);
         let mut reader = StreamReader::open(&bytes[..]).unwrap();
         while let Some(item) = reader.next_item().unwrap() {

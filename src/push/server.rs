@@ -1,0 +1,43 @@
+//! The server that the command line names. In: an address and files. Out: the way to it. Nothing is sent here.
+
+use super::address::Address;
+use super::client::Client;
+use super::headers;
+use anyhow::Context;
+use std::path::Path;
+
+/// What the command line says of a server.
+pub struct Server<'a> {
+    /// The flag that names it.
+    pub flag: &'static str,
+    /// Its address.
+    pub url: &'a str,
+    /// What it takes.
+    pub format: Option<&'a str>,
+    /// A file with headers of requests.
+    pub header_file: Option<&'a Path>,
+    /// A file with certificates of authorities.
+    pub ca_file: Option<&'a Path>,
+}
+
+impl Server<'_> {
+    /// The way to the server, and what is to be warned of.
+    ///
+    /// # Errors
+    /// It is no address, or a file can't be used.
+    pub fn client(&self) -> anyhow::Result<(Client, Option<String>)> {
+        // Not by the parser of the command line, which repeats what it refuses: it may have a password.
+        let address = Address::parse(self.url);
+        let address = address.with_context(|| format!("cannot push to {}", self.flag))?;
+        let (url, protocol) = address.for_format(self.format)?;
+        let headers = self.header_file.map(headers::read).transpose()?;
+        let headers = headers.unwrap_or_default();
+        let has_credentials = headers.iter().any(|(name, _)| name == "authorization");
+        let warning = (address.is_open() && has_credentials).then(|| {
+            format!(
+                "warning: the credentials go to {url} unencrypted; name it with https:// if it can do that"
+            )
+        });
+        Ok((Client::new(url, protocol, headers, self.ca_file)?, warning))
+    }
+}
