@@ -118,6 +118,10 @@ pub fn stop_world(
         round.sites = Some(CallSites::new(source.facts().target.arch));
     }
     round.until = std::mem::take(&mut control.until);
+    if take.boot.is_some() {
+        // Until there is one: other guests are at such addresses, too, and have frame pointers.
+        round.take.kernel_bytes = 0;
+    }
     sleep_exactly();
     start_promptly();
     if let Some(ending) = look(source, sink) {
@@ -175,8 +179,9 @@ pub fn stop_world(
         if let Some(kernels) = &mut later_kernels
             && let Some(vcpu) = round.vcpus.all().first()
             && kernels.is_due(vcpu.task.space, vcpu.registers.get(ip), now_ns)
+            && kernels.look(source, now_ns)
         {
-            kernels.look(source, now_ns);
+            round.take.kernel_bytes = take.kernel_bytes;
         }
         // Deadlines after the end are not missed.
         let until_ns = monotonic_ns().min(control.stop_at_ns.unwrap_or(u64::MAX));

@@ -9,7 +9,7 @@ use crate::guest::linux::Linux;
 use crate::source::slot::Slot;
 use std::sync::mpsc::Receiver;
 use uprof::cpu::is_kernel_address;
-use uprof::{ImagePart, RawStack, Sample};
+use uprof::{ImagePart, Sample};
 
 /// How stacks are walked and kept.
 #[derive(Debug, Clone, Copy, Default)]
@@ -94,7 +94,6 @@ impl GuestKernels {
         // A boot without a known kernel uses the first one, so that its stacks are shortened alike.
         match self.known.get_mut(of_boot.unwrap_or(0)) {
             Some(kernel) => kernel.sample(slot),
-            None if self.later.is_some() => shortened(slot, self.stacks.kept_bytes as usize),
             None => slot.sample(),
         }
     }
@@ -103,14 +102,4 @@ impl GuestKernels {
     pub fn parts(&mut self) -> impl Iterator<Item = ImagePart> {
         self.known.iter_mut().filter_map(Linux::part)
     }
-}
-
-/// A sample of a guest whose kernel is not known yet: more of its stack was copied than is kept.
-fn shortened(slot: &Slot, kept_bytes: usize) -> Sample<'_> {
-    let mut sample = slot.sample();
-    sample.stack = sample.stack.map(|stack| RawStack {
-        bytes: stack.bytes.get(..kept_bytes).unwrap_or(stack.bytes),
-        ..stack
-    });
-    sample
 }

@@ -32,6 +32,8 @@ pub struct LaterKernels {
     next_ns: Option<u64>,
     /// Whether a vCPU of this boot was in a kernel.
     is_in_kernel: bool,
+    /// Whether an earlier boot was Linux: a look takes long, and other guests need none.
+    was_linux: bool,
     /// Number of looks in this boot that found its first process.
     with_processes: u32,
 }
@@ -43,6 +45,7 @@ impl LaterKernels {
             found,
             boot: has_begun.then_some(0),
             is_in_kernel: has_begun,
+            was_linux: has_begun,
             began_ns: 0,
             next_ns: None,
             with_processes: 0,
@@ -63,7 +66,8 @@ impl LaterKernels {
             self.is_in_kernel = true;
             self.next_ns = self.next_ns.map(|next_ns| next_ns.min(passed_ns));
         }
-        self.next_ns.is_some_and(|next_ns| passed_ns >= next_ns)
+        let may_be_linux = self.is_in_kernel || self.was_linux;
+        may_be_linux && self.next_ns.is_some_and(|next_ns| passed_ns >= next_ns)
     }
 
     /// Looks again when sampling is over, unless the search was: what has begun since the last look gets its name.
@@ -71,21 +75,24 @@ impl LaterKernels {
     pub fn look_at_last(&mut self, source: &mut dyn StopWorld) {
         let known = self.with_processes;
         for _ in 0..LAST_LOOKS {
-            if self.boot.is_none() || self.next_ns.is_none() || self.with_processes > known {
+            if !self.is_in_kernel || self.next_ns.is_none() || self.with_processes > known {
                 return;
             }
             self.look(source, self.began_ns);
         }
     }
 
-    /// Looks for the kernel of the current boot. If the guest can't be read, the sampler reports that.
+    /// Looks for the kernel of the current boot, and returns whether it was found. If the guest can't be read, the
+    /// sampler reports that.
     #[cold]
-    pub fn look(&mut self, source: &mut dyn StopWorld, now_ns: u64) {
+    pub fn look(&mut self, source: &mut dyn StopWorld, now_ns: u64) -> bool {
         let passed_ns = now_ns.saturating_sub(self.began_ns);
         let read = match read_with(source, KERNEL_ATTEMPTS_BETWEEN) {
             Err(NotRead::Failed(_)) => None,
             read => read.ok().flatten(),
         };
+        let is_found = read.is_some();
+        self.was_linux |= is_found;
         let mut is_over = passed_ns >= PATIENCE_NS;
         if let Some(kernel) = read {
             self.with_processes += u32::from(kernel.runs_init());
@@ -96,6 +103,7 @@ impl LaterKernels {
         }
         let pause_ns = passed_ns.clamp(LEAST_BETWEEN_NS, MOST_BETWEEN_NS);
         self.next_ns = (!is_over).then(|| passed_ns.saturating_add(pause_ns));
+        is_found
     }
 }
 
@@ -123,11 +131,8 @@ mod tests {
         let kernel = Some(!0 << 31);
         assert!(!later.is_due(0, Some(0x1000), 7_000));
         assert!(later.is_due(0, kernel, 8_000));
-        // An address of a user's program is no sign of a kernel, and time is one.
+        // An address of a user's program is no sign of a kernel, however long that runs.
         let mut later = LaterKernels::new(later.found, false);
-        assert!(
-            !later.is_due(0, Some(0x1000), 0) && !later.is_due(0, Some(0x2000), FIRST_LOOK_NS - 1)
-        );
-        assert!(later.is_due(0, None, FIRST_LOOK_NS));
+        assert!(!later.is_due(0, Some(0x1000), 0) && !later.is_due(0, None, 100 * FIRST_LOOK_NS));
     }
 }
