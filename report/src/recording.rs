@@ -155,6 +155,8 @@ const IMAGE_BYTES_MAX: u64 = 1 << 30;
 const CODES_MAX: usize = 128;
 /// Most boots of a guest for which images are searched; a recorder follows no more.
 pub(crate) const LIVES_MAX: usize = 64;
+/// The total by which a boot began later than its recording; others have none.
+pub(crate) const BEGUN_LATE_NS: &str = "boot_begun_late_ns";
 
 impl Recording {
     /// Opens the recording at `path`, or standard input for `-`.
@@ -220,7 +222,9 @@ impl Recording {
         let mut cold = recording.scan()?;
         let whole_guest = recording.metadata.target.kind != TargetKind::Process;
         recording.guest_spaces = if whole_guest {
-            GuestSpaces::new(cold.spaces, LIVES_MAX as u32)
+            let totals = recording.end.iter().flat_map(|end| &end.totals);
+            let boots = totals.into_iter().any(|(name, _)| name == BEGUN_LATE_NS);
+            GuestSpaces::new(cold.spaces, LIVES_MAX as u32, boots)
         } else {
             GuestSpaces::default()
         };

@@ -179,6 +179,8 @@ def linux_from_the_first_instruction(uniprof):
     check("has printed the text" in messages, messages)
     right, told = judge.boot(lambda *words: uniprof.run(*words)[1], recording, printed_text)
     check(right, told)
+    phases = uniprof.run("report", "--phases", recording)[1]
+    check("early boot" in phases, phases)
     return told
 
 

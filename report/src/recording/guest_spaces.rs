@@ -22,6 +22,11 @@ struct Space {
     /// The address space of the guest's boot, which its tasks have.
     life: u32,
     names: Vec<(u64, Process)>,
+    /// When it was seen first.
+    seen_ns: Option<u64>,
+    /// Whether that was in a boot, before anything that has a name: firmware, what unpacks the kernel, or the page
+    /// tables of the kernel's first steps.
+    is_early: bool,
 }
 
 /// A process of the guest.
@@ -34,8 +39,9 @@ pub(crate) struct Process {
 }
 
 impl GuestSpaces {
-    /// Sorts the events of a recording of a guest with fewer boots than `lives_max`.
-    pub(crate) fn new(mut events: Vec<SpaceEvent>, lives_max: u32) -> Self {
+    /// Sorts the events of a recording of a guest with fewer boots than `lives_max`. The first one is in the recording
+    /// from its beginning if it `boots`, and later ones always are.
+    pub(crate) fn new(mut events: Vec<SpaceEvent>, lives_max: u32, boots: bool) -> Self {
         events.sort_by_key(|event| event.time_ns);
         let mut found = GuestSpaces::default();
         for event in events {
@@ -43,14 +49,34 @@ impl GuestSpaces {
             space.root = event.root;
             let is_its = |life: &u32| space_of_root(*life, event.root) == event.space;
             space.life = (0..lives_max).find(is_its).unwrap_or(0);
-            if let SpaceChange::Named { pid, name } = event.what {
-                space.names.push((event.time_ns, Process { pid, name }));
+            match event.what {
+                // Its name may be known later, and holds from the start of the boot.
+                SpaceChange::Seen => space.seen_ns = Some(event.time_ns),
+                SpaceChange::Named { pid, name } => {
+                    space.names.push((event.time_ns, Process { pid, name }));
+                }
             }
         }
+        found.note_early(boots);
         let mut lives = BTreeSet::new();
         let mut spaces = found.spaces.values();
         found.are_several = spaces.any(|space| !lives.insert(space.life));
         found
+    }
+
+    fn note_early(&mut self, boots: bool) {
+        let mut kernels: BTreeMap<u32, u64> = BTreeMap::new();
+        for space in self.spaces.values() {
+            if let Some((named_ns, _)) = space.names.first() {
+                let first_ns = kernels.entry(space.life).or_insert(u64::MAX);
+                *first_ns = space.seen_ns.unwrap_or(*named_ns).min(*first_ns);
+            }
+        }
+        for space in self.spaces.values_mut() {
+            let kernel_ns = kernels.get(&space.life).copied().unwrap_or(0);
+            let is_first = space.seen_ns.is_some_and(|seen_ns| seen_ns < kernel_ns);
+            space.is_early = is_first && space.names.is_empty() && (boots || space.life > 0);
+        }
     }
 
     /// Whether a boot of the guest has more than one address space.
@@ -101,6 +127,7 @@ impl GuestSpaces {
     pub(crate) fn name_at(&self, space: u32, time_ns: u64) -> String {
         match (self.process_at(space, time_ns), self.spaces.get(&space)) {
             (Some(process), _) => process.name.clone(),
+            (None, Some(known)) if known.is_early => "early boot".to_owned(),
             (None, Some(known)) => format!("space {:#x}", known.root),
             (None, None) => "unknown space".to_owned(),
         }
@@ -123,7 +150,7 @@ mod tests {
     #[test]
     fn spaces_are_told_apart_where_there_are_several() {
         let task = Task { space: 0, vcpu: 1 };
-        let one = GuestSpaces::new(vec![event(1, 0x1000, SpaceChange::Seen)], 4);
+        let one = GuestSpaces::new(vec![event(1, 0x1000, SpaceChange::Seen)], 4, true);
         assert_eq!(one.of(task, Some(0x1000)), 0);
         let named = SpaceChange::Named {
             pid: 7,
@@ -136,6 +163,7 @@ mod tests {
                 event(2, 0x2000, SpaceChange::Seen),
             ],
             4,
+            false,
         );
         let [first, second] = [0x1000, 0x2000].map(|root| two.of(task, Some(root)));
         assert_ne!(first, second);
@@ -147,5 +175,26 @@ mod tests {
             Some(7)
         );
         assert_eq!(two.name_at(0, 9), "unknown space");
+    }
+
+    #[test]
+    fn what_ran_in_a_boot_before_anything_with_a_name_is_early() {
+        let named = |name: &str| SpaceChange::Named {
+            pid: 0,
+            name: name.into(),
+        };
+        // Names are known later than the spaces, and hold from the start of the boot.
+        let events = vec![
+            event(0, 0x2000, named("swapper")),
+            event(1, 0x1000, SpaceChange::Seen),
+            event(2, 0x2000, SpaceChange::Seen),
+            event(3, 0x3000, SpaceChange::Seen),
+        ];
+        for (boots, first) in [(true, "early boot"), (false, "space 0x1000")] {
+            let spaces = GuestSpaces::new(events.clone(), 4, boots);
+            let names =
+                [0x1000, 0x2000, 0x3000].map(|root| spaces.name_at(space_of_root(0, root), 9));
+            assert_eq!(names, [first, "swapper", "space 0x3000"]);
+        }
     }
 }

@@ -7,9 +7,9 @@
 use super::{Content, Needs, Output, Renderer, View};
 use crate::profile::gather::{Sampled, names};
 use crate::profile::tree::NodeId;
-use crate::recording::Recording;
 use crate::recording::processes::name_at;
 use crate::recording::unit::Unit;
+use crate::recording::{BEGUN_LATE_NS, Recording};
 use crate::text::screen::{Notes, Screen};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
@@ -28,8 +28,6 @@ pub(crate) const VIEW: View = View {
 
 /// Default least share of the samples of a function that is shown without being asked for.
 const LEAST_SHARE: f64 = 0.01;
-/// The total by which a boot began later than its recording.
-pub(crate) const BEGUN_LATE_NS: &str = "boot_begun_late_ns";
 /// Columns to the left of the names.
 const USED: usize = 3 * 10 + 2;
 
