@@ -5,6 +5,7 @@ mod commands;
 pub mod folders;
 pub mod run_folder;
 mod run_progress;
+pub mod program_output;
 mod runs;
 
 use crate::diff::verdicts::Verdicts;

@@ -2,12 +2,10 @@
 
 use crate::certify::beside::Peer;
 use crate::certify::finding::Tally;
-use crate::terminal::printable_lines;
+use crate::compare::program_output::{last_messages, length_and_hash};
 use anyhow::{Context, anyhow, bail};
-use std::collections::hash_map::DefaultHasher;
 use std::fs::File;
-use std::hash::Hasher;
-use std::io::{BufWriter, Read};
+use std::io::BufWriter;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -64,8 +62,6 @@ const RUNS_MAX: u32 = 10;
 pub const SAMPLES_MIN: u64 = 200;
 /// How long a recorder may take to begin.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Most bytes of the program's messages that are quoted.
-const QUOTED_BYTES: usize = 400;
 
 impl<'a> PlantedRuns<'a> {
     /// Runs of `command`, whose recordings are in `folder` for a while.
@@ -107,11 +103,7 @@ impl<'a> PlantedRuns<'a> {
 
     /// The last messages of the program, as a sentence; empty without any.
     pub fn said(&self) -> String {
-        let bytes = std::fs::read(self.folder.join("said")).unwrap_or_default();
-        let end = &bytes[bytes.len().saturating_sub(QUOTED_BYTES)..];
-        let text = printable_lines(&String::from_utf8_lossy(end));
-        let lines: Vec<&str> = text.lines().map(str::trim).collect();
-        match lines.join("; ").trim() {
+        match &*last_messages(&self.folder.join("said")) {
             "" => String::new(),
             said => format!(" It said: {said}"),
         }
@@ -185,7 +177,7 @@ impl<'a> PlantedRuns<'a> {
         let program = Program::start(self.command.clone(), streams)?;
         drop(writer);
         let (run, output) = std::thread::scope(|scope| {
-            let output = scope.spawn(|| hash(reader));
+            let output = scope.spawn(|| length_and_hash(reader));
             let run = self.sampled(scope, program, plant, path);
             (run, output.join())
         });
@@ -269,22 +261,5 @@ fn await_start(begun: &Receiver<()>) -> anyhow::Result<()> {
         // One that failed says why when its thread is joined.
         Ok(()) | Err(RecvTimeoutError::Disconnected) => Ok(()),
         Err(RecvTimeoutError::Timeout) => bail!("it did not begin within {} s", PATIENCE.as_secs()),
-    }
-}
-
-/// Length and hash of all that can be read.
-fn hash(mut from: impl Read) -> std::io::Result<(u64, u64)> {
-    let (mut length, mut hasher) = (0, DefaultHasher::new());
-    let mut buffer = vec![0; 64 << 10];
-    loop {
-        let read = match from.read(&mut buffer) {
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            read => read?,
-        };
-        if read == 0 {
-            return Ok((length, hasher.finish()));
-        }
-        length += read as u64;
-        hasher.write(&buffer[..read]);
     }
 }

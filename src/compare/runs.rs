@@ -2,14 +2,11 @@
 //! something else than the first one, is reported and not used.
 
 use super::commands::SideCommand;
+use super::program_output::{last_messages, length_and_hash};
 use crate::selection::say;
-use crate::terminal::printable_lines;
 use anyhow::{Context, bail};
-use std::collections::hash_map::DefaultHasher;
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::hash::Hasher;
-use std::io::Read;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -52,8 +49,6 @@ pub struct Runs<'a> {
 
 /// Most runs of a side that are not used.
 const LEFT_OUT_MAX: usize = 10;
-/// Most bytes of a command's messages that are quoted.
-const QUOTED_BYTES: usize = 400;
 
 impl<'a> Runs<'a> {
     /// Runs that are recorded into `folder`.
@@ -159,11 +154,11 @@ impl<'a> Runs<'a> {
         let output = recorder
             .stdout
             .take()
-            .map(hash)
+            .map(length_and_hash)
             .transpose()?
             .unwrap_or_default();
         let status = recorder.wait()?;
-        let said = end_of(&said);
+        let said = last_messages(&said);
         let is_first = self.sides[side].first.is_none();
         match status.code() {
             _ if !path.exists() => bail!("cannot record `{}`: {said}", command.text),
@@ -206,35 +201,6 @@ fn is_stopped() -> bool {
     return uniprof_record::signal::stop_signal().is_some();
     #[cfg(not(feature = "record"))]
     false
-}
-
-/// Length and hash of all that can be read.
-fn hash(mut from: impl Read) -> std::io::Result<(u64, u64)> {
-    let (mut length, mut hasher) = (0, DefaultHasher::new());
-    let mut buffer = vec![0; 64 << 10];
-    loop {
-        let read = match from.read(&mut buffer) {
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            read => read?,
-        };
-        if read == 0 {
-            return Ok((length, hasher.finish()));
-        }
-        length += read as u64;
-        hasher.write(&buffer[..read]);
-    }
-}
-
-/// The end of a file of messages, in one line.
-fn end_of(path: &Path) -> String {
-    let bytes = fs::read(path).unwrap_or_default();
-    let end = &bytes[bytes.len().saturating_sub(QUOTED_BYTES)..];
-    let text = printable_lines(&String::from_utf8_lossy(end));
-    text.lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty())
-        .collect::<Vec<_>>()
-        .join("; ")
 }
 
 #[cfg(test)]
