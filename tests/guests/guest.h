@@ -75,8 +75,7 @@ void burn(volatile u64 *counter, u64 units);
 #ifdef __x86_64__
 /* exits.c */
 void exits_round(int vcpu, u64 round);
-u64 planted(u64 milliseconds);
-void after_planted(u64 ticks);
+void plant(u64 milliseconds);
 
 /* platform.c, for guests of Xen */
 long hypercall(int number, u64 a, u64 b, u64 c);

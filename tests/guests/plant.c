@@ -30,9 +30,10 @@ static u32 timer_khz(void)
 	return out[2] >> 8;
 }
 
-NOINLINE u64 planted(u64 milliseconds)
+/* Time is counted from the first instruction on: what Xen emulates before, it may be long in coming back from. */
+NOINLINE static u64 planted(u64 end)
 {
-	u64 ticks = 0, end = milliseconds * timer_khz();
+	u64 ticks = 0;
 	for (u32 before = timer(); ticks < end;) {
 		u32 now = timer();
 		ticks += (now - before) & 0xffffff;
@@ -41,7 +42,7 @@ NOINLINE u64 planted(u64 milliseconds)
 	return ticks;
 }
 
-NOINLINE void after_planted(u64 ticks)
+NOINLINE static void after_planted(u64 ticks)
 {
 	print("planted ");
 	print_number(ticks);
@@ -50,4 +51,9 @@ NOINLINE void after_planted(u64 ticks)
 	print(" kHz\r\n");
 	for (u32 i = 0; i < 100; i++)
 		timer();
+}
+
+void plant(u64 milliseconds)
+{
+	after_planted(planted(milliseconds * timer_khz()));
 }

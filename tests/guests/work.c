@@ -337,7 +337,7 @@ void guest_main(char *pv_info, u32 hvm_info)
 			break;
 #ifdef __x86_64__
 	if (plan.plant)
-		after_planted(planted(plan.plant));
+		plant(plan.plant);
 #endif
 	if (plan.irq | plan.stall)
 		start_timer();
