@@ -28,7 +28,8 @@ impl Server<'_> {
     pub fn client(&self) -> anyhow::Result<(Client, Option<String>)> {
         // Not by the parser of the command line, which repeats what it refuses: it may have a password.
         let address = Address::parse(self.url);
-        let address = address.with_context(|| format!("cannot push to {}", self.flag))?;
+        let address =
+            address.with_context(|| format!("cannot push to the address of {}", self.flag))?;
         let (url, protocol) = address.for_format(self.format)?;
         let headers = self.header_file.map(headers::read).transpose()?;
         let headers = headers.unwrap_or_default();
