@@ -8,8 +8,8 @@ mod table;
 
 use crate::compare::run_folder::RunFolder;
 use crate::outcome::Outcome;
+use crate::progress::ProgressLine;
 use crate::quantity::{parse_rate, parse_share};
-use crate::terminal;
 use anyhow::bail;
 use beside::Peer;
 use finding::{Certificate, Finding, Tally};
@@ -82,14 +82,14 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     let folder = RunFolder::new(None, "certify", &[])?;
     signal::hold_stops();
     let mut runs = PlantedRuns::new(command, args.frequency, args.beside, folder.path());
-    let progress = Progress::new();
-    progress.tell("without a plant");
+    let progress = ProgressLine::new();
+    progress.tell("running without a plant");
     let plain = runs.run(None)?;
     let functions = functions(&plain, args, &runs)?;
     let mut findings = Vec::new();
     for (number, function) in functions.iter().enumerate() {
         progress.tell(&format!(
-            "with {} slowed down ({} of {})",
+            "running with {} slowed down ({} of {})",
             function.name,
             number + 1,
             functions.len()
@@ -187,32 +187,4 @@ fn slowed(
         ));
     }
     Ok(finding)
-}
-
-/// A line on a terminal that says what runs.
-struct Progress {
-    is_shown: bool,
-}
-
-impl Progress {
-    fn new() -> Progress {
-        Progress {
-            is_shown: terminal::is_watched(),
-        }
-    }
-
-    fn tell(&self, what: &str) {
-        if self.is_shown {
-            use std::io::Write;
-            let line = terminal::printable_lines(&format!("running {what}"));
-            let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
-        }
-    }
-
-    fn clear(&self) {
-        if self.is_shown {
-            use std::io::Write;
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
-        }
-    }
 }

@@ -156,7 +156,7 @@ const CODES_MAX: usize = 128;
 /// Most boots of a guest for which images are searched; a recorder follows no more.
 pub(crate) const LIVES_MAX: usize = 64;
 /// The total by which a boot began later than its recording; others have none.
-pub(crate) const BEGUN_LATE_NS: &str = "boot_begun_late_ns";
+const BEGUN_LATE_NS: &str = "boot_begun_late_ns";
 
 impl Recording {
     /// Opens the recording at `path`, or standard input for `-`.
@@ -222,8 +222,7 @@ impl Recording {
         let mut cold = recording.scan()?;
         let whole_guest = recording.metadata.target.kind != TargetKind::Process;
         recording.guest_spaces = if whole_guest {
-            let totals = recording.end.iter().flat_map(|end| &end.totals);
-            let boots = totals.into_iter().any(|(name, _)| name == BEGUN_LATE_NS);
+            let boots = recording.boot_begun_late_ns().is_some();
             GuestSpaces::new(cold.spaces, LIVES_MAX as u32, boots)
         } else {
             GuestSpaces::default()
@@ -505,6 +504,13 @@ impl Recording {
     /// Samples that were lost, by reason.
     pub(crate) fn losses(&self) -> &[Loss] {
         &self.losses
+    }
+
+    /// How much later than the recording its first boot began (nanoseconds); `None` of a guest that ran already.
+    pub(crate) fn boot_begun_late_ns(&self) -> Option<u64> {
+        let mut totals = self.end.iter().flat_map(|end| &end.totals);
+        let late = totals.find(|(name, _)| name == BEGUN_LATE_NS);
+        late.map(|(_, late_ns)| *late_ns)
     }
 
     /// The time between two samples (nanoseconds), as it was asked for; `None` if nothing was.

@@ -1,18 +1,17 @@
 //! The progress of runs on a terminal: which run, how much longer at most, and how far the comparison has come.
 
-use crate::terminal;
-use std::io::{self, Write};
+use crate::progress::ProgressLine;
 use std::time::Instant;
 use uniprof_report::diff::Standing;
 
-/// The line on standard error.
+/// The line, and what it says.
 pub struct RunProgress {
     began: Option<Instant>,
     /// Runs of both sides that were counted.
     done: usize,
     most: usize,
     standing: String,
-    is_shown: bool,
+    line: ProgressLine,
 }
 
 impl RunProgress {
@@ -23,31 +22,28 @@ impl RunProgress {
             done: 0,
             most,
             standing: String::new(),
-            is_shown: terminal::is_watched(),
+            line: ProgressLine::new(),
         }
     }
 
     /// Shows that a side's next run begins.
     pub fn tell(&mut self, side: usize) {
         let began = *self.began.get_or_insert_with(Instant::now);
-        if self.is_shown {
-            let seconds = began.elapsed().as_secs_f64() / self.done.max(1) as f64;
-            let left = match self.done {
-                0 => String::new(),
-                done => format!(
-                    ", {:.0} s left at most",
-                    seconds * (2 * self.most - done) as f64
-                ),
-            };
-            let line = format!(
-                "run {} of at most {} of {}{left}{}",
-                self.done / 2 + 1,
-                self.most,
-                ["A", "B"][side],
-                self.standing
-            );
-            let _ = write!(io::stderr(), "\r\x1b[K{}", terminal::printable_lines(&line));
-        }
+        let seconds = began.elapsed().as_secs_f64() / self.done.max(1) as f64;
+        let left = match self.done {
+            0 => String::new(),
+            done => format!(
+                ", {:.0} s left at most",
+                seconds * (2 * self.most).saturating_sub(done) as f64
+            ),
+        };
+        self.line.tell(&format!(
+            "run {} of at most {} of {}{left}{}",
+            self.done / 2 + 1,
+            self.most,
+            ["A", "B"][side],
+            self.standing
+        ));
         self.done += 1;
     }
 
@@ -59,8 +55,6 @@ impl RunProgress {
 
     /// Removes the line.
     pub fn clear(&self) {
-        if self.is_shown {
-            let _ = write!(io::stderr(), "\r\x1b[K");
-        }
+        self.line.clear();
     }
 }

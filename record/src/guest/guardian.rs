@@ -142,23 +142,20 @@ impl Guardian {
     /// The guardian resumes a guest that has not begun after this time, in steps of [`CHECK_EVERY_MS`], so that what is
     /// read before its first instruction may take longer than a freeze. For this guest, which is paused already.
     pub fn holding(&mut self, patience: Duration) {
-        let checks = patience.as_millis() as u64 / CHECK_EVERY_MS as u64;
-        self.process
-            .shared
-            .word(CHECKS)
-            .store(checks, Ordering::SeqCst);
-        self.freeze();
+        self.freeze(patience.as_millis() as u64 / CHECK_EVERY_MS as u64);
     }
 
     /// Must be called just before the pause.
     pub fn freezing(&mut self) {
-        self.process.shared.word(CHECKS).store(0, Ordering::SeqCst);
-        self.freeze();
+        self.freeze(0);
     }
 
-    fn freeze(&mut self) {
+    /// The guardian ends it after so many checks; 0: [`PATIENCE`].
+    fn freeze(&mut self, checks: u64) {
+        // The state, which is set last, makes the other words visible.
+        let word = self.process.shared.word(CHECKS);
+        word.store(checks, Ordering::Relaxed);
         self.freeze_number = self.next_freeze();
-        // The guest's number must be visible before the state that refers to it.
         if let Some(guest) = self.guest {
             let word = self.process.shared.word(GUEST);
             word.store(guest, Ordering::SeqCst);
@@ -233,7 +230,7 @@ fn stand_by(shared: &SharedWords, rescuer: &mut impl Rescuer, lifeline: RawFd) {
         let now = state.load(Ordering::SeqCst);
         checks = if now == seen { checks + 1 } else { 0 };
         seen = now;
-        let patience = match shared.word(CHECKS).load(Ordering::SeqCst) {
+        let patience = match shared.word(CHECKS).load(Ordering::Relaxed) {
             0 => PATIENCE,
             checks => checks,
         };

@@ -291,15 +291,15 @@ impl Linux {
         self.facts.clone()
     }
 
-    /// Sets the longest chain, and how many stack bytes are recorded. Returns how many bytes of a kernel stack a walk
-    /// needs, 0 for none.
-    pub fn prepare(&mut self, most_frames: usize, kept_bytes: u32) -> usize {
+    /// Whether it has the rules to walk stacks.
+    pub fn walks_stacks(&self) -> bool {
+        self.kernel.orc.is_some()
+    }
+
+    /// Sets the longest chain, and how many stack bytes are recorded.
+    pub fn prepare(&mut self, most_frames: usize, kept_bytes: u32) {
         self.most_frames = most_frames;
-        self.only_walks = self.kernel.orc.is_some() && kept_bytes <= LEAF_STACK_BYTES;
-        match self.kernel.orc {
-            Some(_) => STACK_BYTES,
-            None => 0,
-        }
+        self.only_walks = self.walks_stacks() && kept_bytes <= LEAF_STACK_BYTES;
     }
 
     /// The kernel's code as a module of its boot.

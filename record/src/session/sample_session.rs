@@ -146,7 +146,7 @@ fn record_into(
     let read = plan
         .boot
         .map_or_else(|| read_linux(&mut hot), |_| Ok((None, None)));
-    let (kernel, mut linux, failure) = match read {
+    let (kernel, linux, failure) = match read {
         Ok((kernel, linux)) => (kernel, linux, None),
         Err(error) => (None, None, Some(error)),
     };
@@ -156,13 +156,9 @@ fn record_into(
             .push(("guest kernel".into(), kernel.banner.clone()));
     }
     let mut take = take_of(plan);
-    if let Some(linux) = linux.as_mut().filter(|_| !plan.ip_only) {
-        let bytes = linux.prepare(plan.most_frames as usize, plan.stack_bytes);
-        take.kernel_bytes = bytes.min(take.window_bytes);
-    }
     let may_boot_linux =
         plan.boot.is_some() && matches!(&hot, Hot::StopWorld(source) if source.reads_running());
-    if may_boot_linux {
+    if may_boot_linux || linux.as_ref().is_some_and(Linux::walks_stacks) {
         take.kernel_bytes = STACK_BYTES.min(take.window_bytes);
     }
     let clock = bounds::clock_at(monotonic_ns(), plan.boot.map_or(0, |_| BEFORE_BOOT_NS));

@@ -188,13 +188,8 @@ impl<W: Write> Encoder<W> {
         later: Receiver<Linux>,
         stacks: StackSettings,
     ) {
-        if let Some(linux) = &first {
-            self.pending.modules.push(linux.module_event(self.start_ns));
-            if let Some(outlet) = &mut self.outlet {
-                outlet.add_kernel(linux);
-            }
-        }
-        self.kernels = GuestKernels::new(first, later, stacks);
+        self.kernels = GuestKernels::new(later, stacks);
+        first.into_iter().for_each(|linux| self.add_kernel(linux));
     }
 
     /// Sets where the times of samples are reported.
@@ -207,7 +202,7 @@ impl<W: Write> Encoder<W> {
         self.monitor = Some(part);
     }
 
-    /// Takes a kernel that was read between samples. Its processes are new events.
+    /// Takes a kernel. Its processes are new events.
     #[cold]
     fn add_kernel(&mut self, linux: Linux) {
         let Boot {

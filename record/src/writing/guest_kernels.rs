@@ -32,10 +32,10 @@ pub struct GuestKernels {
 }
 
 impl GuestKernels {
-    /// Kernels of a guest whose first one is `first`, unless it has none yet; `later` delivers others.
-    pub fn new(first: Option<Linux>, later: Receiver<Linux>, stacks: StackSettings) -> Self {
+    /// No kernels yet; `later` delivers those that are read between samples.
+    pub fn new(later: Receiver<Linux>, stacks: StackSettings) -> Self {
         GuestKernels {
-            known: first.into_iter().collect(),
+            known: Vec::new(),
             later: Some(later),
             stacks,
             unnamed: Addresses::default(),

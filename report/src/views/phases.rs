@@ -7,9 +7,9 @@
 use super::{Content, Needs, Output, Renderer, View};
 use crate::profile::gather::{Sampled, names};
 use crate::profile::tree::NodeId;
+use crate::recording::Recording;
 use crate::recording::processes::name_at;
 use crate::recording::unit::Unit;
-use crate::recording::{BEGUN_LATE_NS, Recording};
 use crate::text::screen::{Notes, Screen};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
@@ -99,10 +99,8 @@ impl Pauses {
                 }
             }
         }
-        let totals = recording.end().map_or(&[][..], |end| &end.totals);
-        let late = totals.iter().find(|(name, _)| name == BEGUN_LATE_NS);
         // The first boot began before its first sample.
-        boots.insert(0, late.map_or(0, |(_, late_ns)| *late_ns));
+        boots.insert(0, recording.boot_begun_late_ns().unwrap_or(0));
         // The vCPUs of a sample have one freeze.
         freezes.sort_unstable();
         freezes.dedup_by_key(|(since_ns, _)| *since_ns);
