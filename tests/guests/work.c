@@ -40,10 +40,18 @@ static const u8 weights[4][3] = {       /* alpha, beta, gamma: per cent of vCPU 
 	{ 10, 80, 10 },
 };
 
+static u64 slower;                      /* slower=N: alpha takes N units more in each round, in added() */
+
+NOINLINE void added(int vcpu, u64 units) { burn(progress[vcpu], units); sink++; }
+NOINLINE void slower_alpha(int vcpu, u64 units) { alpha(vcpu, units); added(vcpu, slower); sink++; }
+
 NOINLINE void ordinary_round(int vcpu)
 {
 	const u8 *share = weights[vcpu & 3];
-	alpha(vcpu, share[0]);
+	if (slower)
+		slower_alpha(vcpu, share[0]);
+	else
+		alpha(vcpu, share[0]);
 	beta(vcpu, share[1]);
 	gamma(vcpu, share[2]);
 }
@@ -234,6 +242,7 @@ static void read_plan(void)
 		option(options[i].name, options[i].value);
 	if (option("slow", &ignored) && ignored)
 		slowness = ignored;
+	option("slower", &slower);
 	hold = option("hold", &ignored);
 	only_wakes = plan.exits | plan.stall;
 	for (u64 i = 0; i < sizeof words / sizeof *words; i++)
