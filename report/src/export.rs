@@ -145,7 +145,7 @@ pub const FORMATS: &[Format] = &[
     },
     Format {
         name: "parquet",
-        about: "tables of many recordings, in a folder, for DuckDB, ClickHouse and DataFusion",
+        about: "tables of many recordings, in a folder, for DuckDB, ClickHouse, DataFusion and Spark",
         is_binary: true,
         needs_clock: false,
         has_sums: false,
