@@ -7,6 +7,7 @@ pub mod firefox;
 pub mod folded;
 pub mod json;
 mod parquet;
+mod llvm_profile;
 pub mod perf_script;
 pub mod perfetto;
 pub mod pprof;
@@ -142,6 +143,14 @@ pub const FORMATS: &[Format] = &[
         needs_clock: false,
         has_sums: true,
         write: Writes::File(csv::write),
+    },
+    Format {
+        name: "llvm-profile",
+        about: "a sample profile as text, for clang -fprofile-sample-use",
+        is_binary: false,
+        needs_clock: false,
+        has_sums: false,
+        write: Writes::File(llvm_profile::write),
     },
     Format {
         name: "parquet",

@@ -90,7 +90,7 @@ pub fn embedded() -> Vec<Vec<u8>> {
             function: Some(format!("f{}", address & 7)),
             file: Some("calls.c".into()),
             line: address as u32,
-            start_line: 0,
+            ..Line::default()
         };
         lines.insert(ImageAddress(address), &[line.clone(), line]);
     }
