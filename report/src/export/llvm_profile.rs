@@ -47,8 +47,8 @@ pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Pr
         let all = profile.account.counted.max(1) as f64;
         let percent = unplaced as f64 * 100.0 / all;
         profile.warnings.push(format!(
-            "{percent:.1} % of the samples are not in the profile: their functions have no lines in the images (libraries \
-             and code built without -g)"
+            "{percent:.1} % of the samples are not in the profile: the images have no lines for their functions (the \
+             kernel, libraries, and code built without -g)"
         ));
     }
     Ok(profile)

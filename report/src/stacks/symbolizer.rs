@@ -142,8 +142,8 @@ impl<'r, 'l> Symbolizer<'r, 'l> {
         self.named(place, self.lines(place))
     }
 
-    /// As [`Symbolizer::name`], with the lines on which the functions are declared, and the parts of lines. These are only in images:
-    /// embedded tables don't have them.
+    /// As [`Symbolizer::name`], with the lines on which the functions are declared, and the parts of lines. These are
+    /// only in images: embedded tables don't have them.
     pub(crate) fn name_declared(&self, place: Place) -> Vec<Named> {
         let mut lines = self.lines(place);
         if has_undeclared(&lines)

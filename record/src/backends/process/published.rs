@@ -1,6 +1,6 @@
-//! What a process publishes about itself for profilers: OpenTelemetry's process context (its enhancement proposal 4719),
-//! a header in a mapping with a name, and a protobuf message. In: the memory of a process, which may be hostile. Out: names
-//! and values of the attributes of its resource. What is damaged, too long or being written is left out.
+//! What a process publishes about itself for profilers: OpenTelemetry's process context (its proposal OTEP 4719), a
+//! header in a mapping with a name, and a protobuf message. In: the memory of a process, which may be hostile. Out:
+//! names and values of the attributes of its resource. What is damaged, too long or being written is left out.
 
 use super::maps;
 use std::fs::File;
@@ -14,8 +14,8 @@ const NAMES: [&str; 3] = [
     "[anon:OTEL_CTX]",
 ];
 const SIGNATURE: &[u8] = b"OTEL_CTX";
-/// The version of the header, which has: signature, version, bytes of the message (4), when it was published or 0 while it
-/// is written (8), and where the message is (8).
+/// The version of the header, which has: signature, version, bytes of the message (4), when it was published, or 0
+/// while it is written (8), and where the message is (8).
 const VERSION: u32 = 2;
 const HEADER_BYTES: usize = 32;
 /// The longest message that is read (bytes).
