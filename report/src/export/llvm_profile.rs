@@ -8,11 +8,14 @@ use crate::profile::gather::{By, Options};
 use crate::profile::labels::{Label, LabelId};
 use crate::profile::tree::ROOT;
 use crate::recording::unit::Unit;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 /// Lines from the declaration are written modulo this, as LLVM computes them.
 const OFFSET_MASK: u32 = 0xffff;
+/// Most functions inlined into one another; samples in more are left out.
+const NESTED_MAX: usize = 256;
 
 /// Writes the profile of all functions with lines.
 pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
@@ -26,7 +29,7 @@ pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Pr
     let mut profile = request.gather(&options, None);
     if !matches!(profile.unit(), Unit::Samples | Unit::Sampled) {
         return Err(io::Error::other(
-            "a compiler's profile is of samples on the processor, and these are times of waits or calls",
+            "a compiler's profile is of samples on the processor: it has no place for times of waits and calls",
         ));
     }
     let mut made = Functions::default();
@@ -35,7 +38,7 @@ pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Pr
             made.add(&profile, node as u32, counted.count);
         }
     }
-    if made.functions.is_empty() {
+    if made.functions.values().all(|function| function.total == 0) {
         return Err(io::Error::other(
             "no sampled function has lines that a compiler could use: build the program with -g \
              -fdebug-info-for-profiling, record it, and keep that build where it was or give it with --elf",
@@ -67,6 +70,8 @@ struct Functions<'a> {
 /// A function, or what is inlined of it at one place.
 #[derive(Debug, Default)]
 struct Function<'a> {
+    /// Samples in it and in what is inlined there.
+    total: u64,
     /// Samples at its first instruction.
     head: u64,
     lines: BTreeMap<Place, Samples<'a>>,
@@ -95,49 +100,53 @@ impl<'a> Functions<'a> {
             match (&chain, called) {
                 (Some(chain), None) => self.sample(chain, count),
                 (Some(chain), Some(Some(callee))) => self.call(chain, callee, count),
-                (None, None) => self.unplaced += count,
+                (None, None) => self.unplaced = self.unplaced.saturating_add(count),
                 (_, _) => {}
             }
             called = Some(chain.map(|chain| chain.outermost));
             functions.clear();
         }
         if node == ROOT {
-            self.unplaced += count;
+            self.unplaced = self.unplaced.saturating_add(count);
         }
     }
 
-    fn function(&mut self, chain: &Chain<'a>) -> &mut Function<'a> {
+    /// The innermost function of `chain`, after `count` samples are added to it and those around it.
+    fn function(&mut self, chain: &Chain<'a>, count: u64) -> &mut Function<'a> {
         let mut at = self.functions.entry(chain.outermost).or_default();
+        at.total = at.total.saturating_add(count);
         for (place, name) in &chain.inlined {
             let inlined = at.inlined.entry(*place).or_default();
             at = inlined.entry(name).or_default();
+            at.total = at.total.saturating_add(count);
         }
         at
     }
 
     fn sample(&mut self, chain: &Chain<'a>, count: u64) {
-        let function = self.function(chain);
-        function.lines.entry(chain.place).or_default().own += count;
+        let function = self.function(chain, count);
+        let samples = function.lines.entry(chain.place).or_default();
+        samples.own = samples.own.saturating_add(count);
         if chain.is_start {
-            function.head += count;
+            function.head = function.head.saturating_add(count);
         }
     }
 
     fn call(&mut self, chain: &Chain<'a>, callee: &'a str, count: u64) {
-        let samples = self.function(chain).lines.entry(chain.place).or_default();
-        *samples.called.entry(callee).or_default() += count;
+        let function = self.function(chain, 0);
+        let samples = function.lines.entry(chain.place).or_default();
+        let called = samples.called.entry(callee).or_default();
+        *called = called.saturating_add(count);
     }
 
     /// Writes those with samples, the hottest first.
     fn write(&self, out: &mut dyn Write) -> io::Result<()> {
-        let totals = self.functions.iter();
-        let mut order: Vec<_> = totals
-            .map(|(name, one)| (one.total(), *name, one))
-            .collect();
-        order.retain(|(total, ..)| *total > 0);
-        order.sort_by(|a, b| (b.0, a.1).cmp(&(a.0, b.1)));
-        for (total, name, function) in order {
-            writeln!(out, "{name}:{total}:{}", function.head)?;
+        let mut order: Vec<_> = self.functions.iter().collect();
+        order.retain(|(_, function)| function.total > 0);
+        // The sort is stable: equally hot ones stay in order of their names.
+        order.sort_by_key(|(_, function)| Reverse(function.total));
+        for (name, function) in order {
+            writeln!(out, "{name}:{}:{}", function.total, function.head)?;
             function.write(out, 1)?;
         }
         Ok(())
@@ -145,12 +154,6 @@ impl<'a> Functions<'a> {
 }
 
 impl Function<'_> {
-    fn total(&self) -> u64 {
-        let own = self.lines.values().map(|samples| samples.own);
-        let inlined = self.inlined.values().flat_map(BTreeMap::values);
-        own.chain(inlined.map(Function::total)).sum()
-    }
-
     fn write(&self, out: &mut dyn Write, level: usize) -> io::Result<()> {
         // A line of which only the calls are known has some count, but not 0.
         for (place, samples) in self.lines.iter().filter(|(_, samples)| samples.own > 0) {
@@ -162,7 +165,7 @@ impl Function<'_> {
         }
         for (place, functions) in &self.inlined {
             for (name, function) in functions {
-                let total = function.total();
+                let total = function.total;
                 if total > 0 {
                     writeln!(out, "{:level$}{}: {name}:{total}", "", placed(*place))?;
                     function.write(out, level + 1)?;
@@ -194,6 +197,9 @@ struct Chain<'a> {
 impl<'a> Chain<'a> {
     /// Of labels, innermost first. `None` if a line or a name isn't known.
     fn of(profile: &'a Profile, functions: &[LabelId]) -> Option<Chain<'a>> {
+        if functions.len() > NESTED_MAX {
+            return None;
+        }
         let mut outwards = functions.iter().rev();
         let mut around = profile.labels.get(*outwards.next()?);
         let outermost = name(profile, around)?;
@@ -256,5 +262,21 @@ mod tests {
         let large = (0x123 & 0x1f | (0x123 & 0xfe0) << 1 | 0x20) << 1;
         assert_eq!(base_discriminator(large), 0x123);
         assert_eq!(base_discriminator(large | 7 << 15), 0x123);
+    }
+
+    #[test]
+    fn chains_that_are_too_deep_are_left_out() {
+        let mut profile = Profile::default();
+        let name = profile.labels.text_id("f");
+        let label = Label {
+            name,
+            line: 3,
+            start_line: 1,
+            ..Label::default()
+        };
+        let id = profile.labels.id(label);
+        let most = vec![id; NESTED_MAX];
+        assert!(Chain::of(&profile, &most).is_some());
+        assert!(Chain::of(&profile, &[&most[..], &[id]].concat()).is_none());
     }
 }
