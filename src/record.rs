@@ -548,7 +548,8 @@ fn record_beside<T>(
 ) -> anyhow::Result<Recorded> {
     signal::listen_to_children();
     window::refuse(args)?;
-    let plan = args.plan();
+    #[cfg_attr(not(feature = "report"), allow(unused_mut))]
+    let mut plan = args.plan();
     // The output is checked first, before the guest is touched.
     let place = OutputPath::find(if args.is_only_pushed() {
         Path::new("/dev/null")
@@ -556,6 +557,11 @@ fn record_beside<T>(
         args.file()
     })?;
     let source = target::open(&start::wanted(args, stdout), &plan, status)?;
+    #[cfg(feature = "report")]
+    Label::add_published(
+        &mut plan.labels,
+        target::published(&source.hot.facts().target),
+    );
     let counters = Arc::new(Counters::default());
     let is_shown = StatusLine::has_place(args, source.hot.facts());
     if args.keep.is_some() {

@@ -22,6 +22,8 @@ use uniprof_record::process::{self, Cgroup, Command, Process, Scope};
 use uniprof_record::qemu::{self, Monitor};
 use uniprof_record::xen;
 use uniprof_record::{Plan, Source};
+#[cfg(feature = "report")]
+use uprof::cold::{Target, TargetKind};
 
 use resolvers::RESOLVERS;
 
@@ -490,6 +492,16 @@ fn monitor(pid: &str) -> anyhow::Result<i32> {
             "`kvm:{pid}` is no target: kvm: needs the process id of a monitor, for example kvm:1234"
         )
     })
+}
+
+/// What the recorded process publishes about itself; of several, the first.
+#[cfg(feature = "report")]
+pub fn published(target: &Target) -> Vec<(String, String)> {
+    let pid = i32::try_from(target.id).ok().filter(|&pid| pid > 0);
+    match pid.filter(|_| target.kind == TargetKind::Process) {
+        Some(pid) => process::published::attributes(pid),
+        None => Vec::new(),
+    }
 }
 
 fn open_running(wanted: &TargetRequest<'_>, scope: Scope, plan: &Plan) -> anyhow::Result<Source> {

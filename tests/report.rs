@@ -108,7 +108,7 @@ fn every_view_and_export_runs_and_a_reader_that_goes_away_is_no_error() {
         assert!(!errors.contains("roken pipe"), "{words:?}: {errors}");
         let read = with_images(uniprof(words).arg(&path)).output().unwrap();
         assert_eq!(read.status.code(), Some(0), "{words:?}");
-        assert!(read.stdout.len() > 100, "{words:?}");
+        assert!(read.stdout.len() > 30, "{words:?}");
     }
 }
 

@@ -7,6 +7,7 @@ pub mod firefox;
 pub mod folded;
 pub mod json;
 mod parquet;
+mod llvm_profile;
 pub mod perf_script;
 pub mod perfetto;
 pub mod pprof;
@@ -144,8 +145,16 @@ pub const FORMATS: &[Format] = &[
         write: Writes::File(csv::write),
     },
     Format {
+        name: "llvm-profile",
+        about: "a sample profile as text, for clang -fprofile-sample-use",
+        is_binary: false,
+        needs_clock: false,
+        has_sums: false,
+        write: Writes::File(llvm_profile::write),
+    },
+    Format {
         name: "parquet",
-        about: "tables of many recordings, in a folder, for DuckDB, ClickHouse and DataFusion",
+        about: "tables of many recordings, in a folder, for DuckDB, ClickHouse, DataFusion and Spark",
         is_binary: true,
         needs_clock: false,
         has_sums: false,

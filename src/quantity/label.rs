@@ -13,6 +13,9 @@ pub struct Label {
 const KEY_BYTES_MAX: usize = 64;
 /// Longest value (bytes).
 const VALUE_BYTES_MAX: usize = 256;
+/// What of a process's attributes becomes labels: not its host, user or command line.
+#[cfg(all(feature = "record", feature = "report"))]
+const PUBLISHED: [&str; 2] = ["service.", "deployment."];
 
 impl Label {
     /// Parses `KEY=VALUE`.
@@ -23,6 +26,10 @@ impl Label {
         let Some((key, value)) = text.split_once('=') else {
             bail!("a label is KEY=VALUE, such as service=web");
         };
+        Label::of(key, value)
+    }
+
+    fn of(key: &str, value: &str) -> anyhow::Result<Label> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/".contains(&byte);
         if key.is_empty() || key.len() > KEY_BYTES_MAX || !key.bytes().all(is_plain) {
             bail!("a key has 1 to {KEY_BYTES_MAX} letters, digits, or . _ - /");
@@ -46,6 +53,25 @@ impl Label {
             }
         }
         pairs
+    }
+
+    /// Adds what a process publishes as attributes of its service and deployment, except for keys that are there:
+    /// `service.name` as `service`, `service.version` as `version`, others under their names. What can't be a label is
+    /// left out.
+    #[cfg(all(feature = "record", feature = "report"))]
+    pub fn add_published(pairs: &mut Vec<(String, String)>, attributes: Vec<(String, String)>) {
+        for (name, value) in attributes {
+            let key = match name.as_str() {
+                "service.name" => "service",
+                "service.version" => "version",
+                name if PUBLISHED.iter().any(|start| name.starts_with(start)) => name,
+                _ => continue,
+            };
+            let is_known = pairs.iter().any(|(known, _)| known == key);
+            if let Some(Label { key, value }) = Label::of(key, &value).ok().filter(|_| !is_known) {
+                pairs.push((key, value));
+            }
+        }
     }
 
     /// Whether all that are `wanted` are among a recording's labels.

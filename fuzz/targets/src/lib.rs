@@ -89,7 +89,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "symbol_lists",
-        what: "nm, kallsyms, System.map, /proc/PID/maps, libxl's JSON, notes, mangled names",
+        what: "nm, kallsyms, System.map, /proc/PID/maps, libxl's JSON, notes, mangled names, process contexts",
         run: symbol_lists::run,
         seeds: seeds::symbol_lists,
     },

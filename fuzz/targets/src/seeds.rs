@@ -90,7 +90,7 @@ pub fn embedded() -> Vec<Vec<u8>> {
             function: Some(format!("f{}", address & 7)),
             file: Some("calls.c".into()),
             line: address as u32,
-            start_line: 0,
+            ..Line::default()
         };
         lines.insert(ImageAddress(address), &[line.clone(), line]);
     }
@@ -197,6 +197,7 @@ pub fn symbol_lists() -> Vec<Vec<u8>> {
          _RINvNtC3std3mem8align_ofdE _ZN4core3ptr4drop17h0123456789abcdefE",
     ]);
     all.push(b"\x04\0\0\0\x02\0\0\0\x03\0\0\0GNU\0\xab\xcd\0\0".to_vec());
+    all.push(b"\x0a\x0c\x0a\x0a\x0a\x01k\x12\x05\x0a\x03web".to_vec());
     all
 }
 

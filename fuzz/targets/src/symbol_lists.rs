@@ -1,6 +1,6 @@
 //! Texts that name addresses, and the small files that a recorder reads about its target.
 
-use uniprof_record::process::{kernel, maps};
+use uniprof_record::process::{kernel, maps, published};
 use uniprof_record::{elf::build_id, xen};
 use uniprof_report::images::{ImageAddress, SymbolTable, demangle};
 use uniprof_report::text::printable;
@@ -23,6 +23,9 @@ pub fn run(bytes: &[u8]) {
         let readable = demangle(name);
         let shown = printable(&readable);
         assert!(shown.len() <= 4200 && !shown.contains(char::is_control));
+    }
+    for (key, value) in published::parse(bytes) {
+        assert!(key.len() + value.len() <= bytes.len().max(20));
     }
     let _ = xen::libxl::parse(bytes);
     let _ = build_id::of_notes(bytes);

@@ -6,6 +6,7 @@ mod registers;
 mod proc_status;
 pub mod kernel;
 pub mod maps;
+pub mod published;
 pub mod images;
 mod names;
 mod threads;

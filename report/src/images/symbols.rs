@@ -14,6 +14,7 @@ mod elf;
 mod sections;
 mod units;
 mod paths;
+mod discriminators;
 mod dwarf;
 mod lines;
 

@@ -48,7 +48,7 @@ pub enum By {
     Address,
     /// Instructions, with separate functions and lines: for exports.
     Place,
-    /// As [`By::Place`], with the lines on which functions are declared.
+    /// As [`By::Place`], with the lines on which functions are declared and the parts of lines.
     Declared,
 }
 

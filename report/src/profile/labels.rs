@@ -24,6 +24,8 @@ pub struct Label {
     pub line: u32,
     /// Line on which the function is declared, from 1; 0 if unknown or not requested.
     pub start_line: u32,
+    /// Which of several parts of the line, as the compiler numbered them; 0 if there is one, or not requested.
+    pub discriminator: u32,
     /// Offset in the image's file, or address without an image; 0 unless requested.
     pub offset: u64,
     /// Bytes from the start of the function to the frame's own address; 0 unless requested.

@@ -116,6 +116,7 @@ pub(crate) fn function(label: Label) -> Label {
         file: 0,
         line: 0,
         start_line: 0,
+        discriminator: 0,
         offset: 0,
         into_bytes: 0,
         is_return: false,

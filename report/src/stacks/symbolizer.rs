@@ -28,6 +28,8 @@ pub(crate) struct Named {
     pub line: u32,
     /// Line on which the function is declared, from 1; 0 if unknown or not asked for.
     pub start_line: u32,
+    /// Which of several parts of the line, as the compiler numbered them; 0 if there is one, or not asked for.
+    pub discriminator: u32,
     /// Inlined into the function before it.
     pub inlined: bool,
 }
@@ -140,8 +142,8 @@ impl<'r, 'l> Symbolizer<'r, 'l> {
         self.named(place, self.lines(place))
     }
 
-    /// As [`Symbolizer::name`], with the lines on which the functions are declared. These are only in images:
-    /// embedded tables don't have them.
+    /// As [`Symbolizer::name`], with the lines on which the functions are declared, and the parts of lines. These are
+    /// only in images: embedded tables don't have them.
     pub(crate) fn name_declared(&self, place: Place) -> Vec<Named> {
         let mut lines = self.lines(place);
         if has_undeclared(&lines)
@@ -174,6 +176,7 @@ impl<'r, 'l> Symbolizer<'r, 'l> {
                 file: line.file,
                 line: line.line,
                 start_line: line.start_line,
+                discriminator: line.discriminator,
                 inlined: number > 0,
             }
         });

@@ -443,6 +443,7 @@ fn line(texts: &mut Texts, old: &Line) -> Line {
         file,
         line,
         start_line,
+        discriminator,
     } = old;
     let function = function.as_deref();
     let file = file.as_deref();
@@ -451,6 +452,7 @@ fn line(texts: &mut Texts, old: &Line) -> Line {
         file: file.map(|path| texts.keep(Text::Source, path)),
         line: *line,
         start_line: *start_line,
+        discriminator: *discriminator,
     }
 }
 

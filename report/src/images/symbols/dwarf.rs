@@ -2,6 +2,7 @@
 //! there, with file and line. Split DWARF is followed to .dwo and .dwp files, shared DWARF to dwz's file, unless only
 //! named files may be opened.
 
+use super::discriminators::Discriminators;
 use super::line::Line;
 use super::paths::Paths;
 use super::sections::{Bytes, LineStore};
@@ -35,6 +36,7 @@ pub(super) struct DwarfLines<'a> {
     /// Not shared between threads: each takes one and puts it back.
     contexts: Mutex<Vec<Context<Bytes<'a>>>>,
     paths: Paths<'a>,
+    discriminators: Discriminators,
     /// The file that the DWARF shares with others, if it is missing.
     shared_missing: Option<MissingSupplement>,
     /// Missing split files.
@@ -99,13 +101,14 @@ impl<'a> DwarfLines<'a> {
             folder,
             contexts: Mutex::default(),
             paths: Paths::default(),
+            discriminators: Discriminators::default(),
             shared_missing,
             split_missing: Mutex::default(),
         })
     }
 
     /// The functions at `address`, outermost first; empty if DWARF has none. `declared`: with the lines that they
-    /// begin on, for which whole units are read.
+    /// begin on and the parts of lines, for which whole units are read.
     pub(crate) fn find(&self, address: ImageAddress, declared: bool) -> Vec<Line> {
         // addr2line needs the next address too, and the last one has none.
         if address.0 == u64::MAX {
@@ -152,14 +155,21 @@ impl<'a> DwarfLines<'a> {
             }
         };
         let mut lines = Vec::new();
+        // Of the innermost function, the table of lines has it; of those around it, the entry of what is inlined.
+        let mut discriminator = 0;
+        if declared && let Some(unit) = context.find_dwarf_and_unit(address.0).skip_all_loads() {
+            discriminator = self.discriminators.find(unit, address.0);
+        }
         while let Ok(Some(frame)) = frames.next() {
             let location = frame.location.as_ref();
+            let (start_line, around) = if declared {
+                self.declared(context, address, &frame)
+            } else {
+                (0, 0)
+            };
             lines.push(Line {
-                start_line: if declared {
-                    self.start_line(context, address, &frame)
-                } else {
-                    0
-                },
+                start_line,
+                discriminator: std::mem::replace(&mut discriminator, around),
                 function: self.function(context, address, &frame),
                 file: location
                     .and_then(|location| location.file)
@@ -173,18 +183,20 @@ impl<'a> DwarfLines<'a> {
         Some(lines)
     }
 
-    /// The line on which the function is declared; 0 if unknown.
-    fn start_line(
+    /// The line on which the function is declared, and the part of the line that it is inlined at; 0 if unknown.
+    fn declared(
         &self,
         context: &Context<Bytes<'a>>,
         address: ImageAddress,
         frame: &Frame<'_, Bytes<'a>>,
-    ) -> u32 {
-        let line = frame.dw_die_offset.and_then(|offset| {
+    ) -> (u32, u32) {
+        let found = frame.dw_die_offset.and_then(|offset| {
             let unit = context.find_dwarf_and_unit(address.0).skip_all_loads()?;
-            self.paths.start_line(unit, offset)
+            let line = self.paths.start_line(unit, offset).unwrap_or(0);
+            let part = self.paths.call_discriminator(unit, offset);
+            Some((line, part.unwrap_or(0)))
         });
-        line.unwrap_or(0)
+        found.unwrap_or_default()
     }
 
     /// The linkage name, or the name with its path.

@@ -99,6 +99,7 @@ impl<'i> GoFunctions<'i> {
                 file,
                 line,
                 start_line: inlined.start_line,
+                discriminator: 0,
             });
             match inlined.parent {
                 inlined::Parent::At(into_bytes) => {
@@ -119,6 +120,7 @@ impl<'i> GoFunctions<'i> {
             file,
             line,
             start_line: self.tables.start_line(function.at),
+            discriminator: 0,
         });
         lines.reverse();
         Some(lines)

@@ -70,6 +70,8 @@ struct Said<'a> {
     origin: Option<AttributeValue<Bytes<'a>>>,
     /// The source line of the function.
     line: Option<u32>,
+    /// The part of the line that calls it, if it is inlined.
+    call_discriminator: u32,
 }
 
 impl<'a> Paths<'a> {
@@ -112,6 +114,18 @@ impl<'a> Paths<'a> {
             (scopes, at) = self.follow(unit.dwarf, scopes, said.origin?)?;
         }
         None
+    }
+
+    /// The part of the line from which the function whose entry is at `offset` of `unit` is called, if it is inlined; 0
+    /// if there is one.
+    pub(crate) fn call_discriminator(
+        &self,
+        unit: UnitRef<'_, Bytes<'a>>,
+        offset: UnitOffset,
+    ) -> Option<u32> {
+        let (part, start) = key(&unit);
+        let scopes = self.scopes(unit.dwarf, part, start)?;
+        Some(scopes.said(unit.dwarf, offset)?.call_discriminator)
     }
 
     /// Whether some functions had no qualified name because there are only line tables.
@@ -264,6 +278,7 @@ impl<'a> Scopes<'a> {
             name: None,
             origin: None,
             line: None,
+            call_discriminator: 0,
         };
         let mut raw = self.unit.entries_raw(Some(offset)).ok()?;
         let abbreviation = raw.read_abbreviation().ok()??;
@@ -281,6 +296,10 @@ impl<'a> Scopes<'a> {
                 dw::DW_AT_decl_line => {
                     let line = attribute.udata_value().unwrap_or(0);
                     said.line = Some(u32::try_from(line).unwrap_or(0));
+                }
+                dw::DW_AT_GNU_discriminator => {
+                    let number = attribute.udata_value().unwrap_or(0);
+                    said.call_discriminator = u32::try_from(number).unwrap_or(0);
                 }
                 _ => {}
             }

@@ -138,6 +138,7 @@ impl<'a, 's> Naming<'a, 's> {
             file: file_id,
             line: file.map_or(0, |_| named.line),
             start_line: named.start_line,
+            discriminator: named.discriminator,
             offset: if exact { place.number() } else { 0 },
             into_bytes: if exact { into_bytes } else { 0 },
             is_return: exact && place.is_return,

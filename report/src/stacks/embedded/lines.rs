@@ -28,8 +28,9 @@ impl LineTable {
             function: text(entry.function),
             file: text(entry.file),
             line: entry.line,
-            // The section has no field for it.
+            // The section has no fields for them.
             start_line: 0,
+            discriminator: 0,
         });
         Some(lines.collect())
     }
@@ -105,7 +106,7 @@ mod tests {
             function: Some(function.to_owned()),
             file: file.map(str::to_owned),
             line,
-            start_line: 0,
+            ..Line::default()
         };
         let mut table = LineTable::default();
         let inlined = [line("f", Some("/home/me/a.c"), 3), line("g", None, 0)];

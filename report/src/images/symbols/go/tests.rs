@@ -142,6 +142,7 @@ fn tables_of_every_layout_are_read() {
                 Version::Go120 => 6,
                 _ => 0,
             },
+            discriminator: 0,
         };
         let at = |address| functions.find(ImageAddress(address));
         assert_eq!(at(FIRST + 15), [line("main.main", 7)], "{version:?}");
