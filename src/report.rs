@@ -64,7 +64,7 @@ pub struct Args {
     )]
     format: FormFlag,
     /// A function whose first entry --phases shows, and a name for the phase that it begins, which is a band of
-    /// --chart; may be repeated
+    /// --chart and of the time line of --html; may be repeated
     #[arg(long, value_name = "NAME=FUNCTION", value_parser = parse_phase, help_heading = "Form")]
     phase: Vec<Phase>,
     /// Levels of --tree; 0 for all
@@ -114,9 +114,9 @@ fn nothing_of(unit: Unit, counted: u64) -> Option<&'static str> {
 pub fn run(args: Args) -> anyhow::Result<Outcome> {
     let asked = args.views.or_default();
     let needs = |what| asked.iter().any(|one| one.view.needs == what);
-    let shows_phases = |one: &SelectedView| matches!(one.view.name, "phases" | "chart");
+    let shows_phases = |one: &SelectedView| matches!(one.view.name, "phases" | "chart" | "html");
     if !args.phase.is_empty() && !asked.iter().any(shows_phases) {
-        bail!("--phase names what --phases and --chart show: give one of them, too");
+        bail!("--phase names what --phases, --chart and --html show: give one of them, too");
     }
     let recordings = args.selection.recordings()?;
     let selecting = &args.selection.selecting;

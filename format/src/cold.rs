@@ -9,7 +9,9 @@ mod spaces;
 mod vcpu_time;
 
 pub use modules::{Contents, MappedFile, Mapping, ModuleChange, ModuleEvent};
-pub use spaces::{AddressSpace, FIRST_ROOT_SPACE, SpaceChange, SpaceEvent, space_of_root};
+pub use spaces::{
+    AddressSpace, DECOMPRESSOR, FIRST_ROOT_SPACE, SpaceChange, SpaceEvent, space_of_root,
+};
 pub use vcpu_time::{ExitCause, ExitKind, Exits, HandledExit, Place, UNKNOWN_TIME, VcpuTime};
 
 use crate::error::Fault;

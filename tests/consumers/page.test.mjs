@@ -634,6 +634,36 @@ describe('page', { skip: MISSING }, () => {
     }
   })
 
+  test('phases are bands that select their time', async () => {
+    const path = join(OUT, 'phases-page.html')
+    const early = many(10, number => one(1, 1 + number / 100, ['setup', 'main']))
+    const late = many(30, number => one(1, 1.1 + number / 100, ['work', number % 2 ? 'main' : 'setup', 'main']))
+    const script = join(OUT, 'phases.script')
+    writeFileSync(script, early + late)
+    const recording = join(OUT, 'phases.uprof')
+    rmSync(recording, { force: true })
+    uniprof('import', '--format', 'perf-script', '--output', recording, script)
+    const phases = ['--phase', 'first <b>=setup', '--phase', 'then=work', '--phase', 'never=nowhere']
+    uniprof('report', `--html=${path}`, ...phases, recording)
+    const { page, events } = await open(browser.context, path)
+    const buttons = page.locator('.phases button')
+    deepStrictEqual(await buttons.allTextContents(), ['first <b>', 'then'])
+    strictEqual(await page.locator('.names .track').first().textContent(), 'phases')
+    await page.screenshot({ path: join(OUT, 'phases-page.png'), fullPage: true })
+    const chosen = []
+    for (const number of [0, 1]) {
+      await buttons.nth(number).click()
+      await page.waitForFunction(() => document.querySelector('.selected b').textContent !== '40 samples')
+      chosen.push(await page.locator('.selected b').textContent())
+      await page.locator('canvas.tracks').press('Escape')
+      await page.waitForFunction(() => document.querySelector('.selected b').textContent === '40 samples')
+    }
+    // The last phase ends with the last sample.
+    deepStrictEqual(chosen, ['10 samples', '29 samples'])
+    deepStrictEqual(events.errors, [])
+    await page.close()
+  })
+
   test('names that are cut keep their last part', async () => {
     const { fitted } = await import(join(MODULES, 'names.mjs'))
     const cases = [

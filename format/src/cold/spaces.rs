@@ -15,6 +15,9 @@ pub struct SpaceEvent {
     pub what: SpaceChange,
 }
 
+/// Name of the address space of the code that unpacks a Linux kernel, which is no process. Its number is 0.
+pub const DECOMPRESSOR: &str = "decompressor";
+
 /// A fact about an address space.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SpaceChange {

@@ -8,6 +8,7 @@ mod marks;
 mod memory;
 pub mod orc;
 mod processes;
+mod decompressor;
 pub mod later;
 
 use crate::elf::build_id;

@@ -178,8 +178,7 @@ pub fn stop_world(
         }
         if let Some(kernels) = &mut later_kernels
             && let Some(vcpu) = round.vcpus.all().first()
-            && kernels.is_due(vcpu.task.space, vcpu.registers.get(ip), now_ns)
-            && kernels.look(source, now_ns)
+            && kernels.after_sample(source, vcpu, vcpu.registers.get(ip), now_ns)
         {
             round.take.kernel_bytes = take.kernel_bytes;
         }

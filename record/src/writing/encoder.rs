@@ -4,6 +4,7 @@
 //! before stay readable.
 
 use crate::guest::linux::Linux;
+use crate::guest::linux::later::Found;
 use crate::guest::vcpu_of;
 use crate::source::control::Counters;
 use crate::source::handled::HandledExits;
@@ -25,8 +26,8 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 use uprof::cold::{
-    ClockPair, Code, End, Loss, LossReason, Mapping, ModuleChange, ModuleEvent, SpaceChange,
-    SpaceEvent, TaskChange, TaskEvent, space_of_root,
+    ClockPair, Code, DECOMPRESSOR, End, Loss, LossReason, Mapping, ModuleChange, ModuleEvent,
+    SpaceChange, SpaceEvent, TaskChange, TaskEvent, space_of_root,
 };
 use uprof::due::is_late;
 use uprof::{Durations, State, Task};
@@ -185,7 +186,7 @@ impl<W: Write> Encoder<W> {
     pub fn set_kernels(
         &mut self,
         first: Option<Linux>,
-        later: Receiver<Linux>,
+        later: Receiver<Found>,
         stacks: StackSettings,
     ) {
         self.kernels = GuestKernels::new(later, stacks);
@@ -230,6 +231,22 @@ impl<W: Write> Encoder<W> {
             if let Some(outlet) = &mut self.outlet {
                 outlet.add_kernel(linux);
             }
+        }
+    }
+
+    /// Names the page tables of the code that unpacks a kernel, from the start of the boot on.
+    #[cold]
+    fn name_decompressor(&mut self, boot: u32, root: u64) {
+        if boot == self.placement.boot.space {
+            self.pending.spaces.push(SpaceEvent {
+                time_ns: self.placement.boot.began_ns,
+                space: space_of_root(boot, root),
+                root,
+                what: SpaceChange::Named {
+                    pid: 0,
+                    name: DECOMPRESSOR.to_owned(),
+                },
+            });
         }
     }
 
@@ -300,8 +317,11 @@ impl<W: Write> Encoder<W> {
     /// Takes samples and notes from the ring, at most `TURN` samples; returns how many of each.
     fn take(&mut self, drain: &mut Drain, tally: &mut Tally) -> (usize, usize) {
         let (mut samples, mut notes) = (0, 0);
-        while let Some(kernel) = self.kernels.delivered() {
-            self.add_kernel(kernel);
+        while let Some(found) = self.kernels.delivered() {
+            match found {
+                Found::Kernel(kernel) => self.add_kernel(*kernel),
+                Found::Decompressor { boot, root } => self.name_decompressor(boot, root),
+            }
         }
         let Encoder {
             outlet,

@@ -6,6 +6,7 @@
 
 use crate::guest::addresses::Addresses;
 use crate::guest::linux::Linux;
+use crate::guest::linux::later::Found;
 use crate::source::slot::Slot;
 use std::sync::mpsc::Receiver;
 use uprof::cpu::is_kernel_address;
@@ -24,8 +25,8 @@ pub struct StackSettings {
 #[derive(Default)]
 pub struct GuestKernels {
     known: Vec<Linux>,
-    /// Delivers those that are read later.
-    later: Option<Receiver<Linux>>,
+    /// Delivers what is found later.
+    later: Option<Receiver<Found>>,
     stacks: StackSettings,
     /// What was sampled of the current boot before its kernel was read.
     unnamed: Addresses,
@@ -33,7 +34,7 @@ pub struct GuestKernels {
 
 impl GuestKernels {
     /// No kernels yet; `later` delivers those that are read between samples.
-    pub fn new(later: Receiver<Linux>, stacks: StackSettings) -> Self {
+    pub fn new(later: Receiver<Found>, stacks: StackSettings) -> Self {
         GuestKernels {
             known: Vec::new(),
             later: Some(later),
@@ -42,8 +43,8 @@ impl GuestKernels {
         }
     }
 
-    /// A kernel that was read since the last call.
-    pub fn delivered(&self) -> Option<Linux> {
+    /// What was found since the last call.
+    pub fn delivered(&self) -> Option<Found> {
         self.later.as_ref().and_then(|it| it.try_recv().ok())
     }
 

@@ -99,6 +99,7 @@ pub fn write(
             tree: &diff.series.tree,
             found: &FoundBy::default(),
             labels: &labels(diff),
+            bands: &[],
             unit: diff.series.unit,
             more: about(diff, recordings, &title),
         };

@@ -5,7 +5,7 @@
 //! the address space of its task.
 
 use std::collections::{BTreeMap, BTreeSet};
-use uprof::cold::{AddressSpace, SpaceChange, SpaceEvent, space_of_root};
+use uprof::cold::{AddressSpace, DECOMPRESSOR, SpaceChange, SpaceEvent, space_of_root};
 use uprof::{Row, Task};
 
 /// The address spaces of one recording.
@@ -67,7 +67,9 @@ impl GuestSpaces {
     fn note_early(&mut self, boots: bool) {
         let mut kernels: BTreeMap<u32, u64> = BTreeMap::new();
         for space in self.spaces.values() {
-            if let Some((named_ns, _)) = space.names.first() {
+            let process = space.names.first();
+            let process = process.filter(|(_, process)| process.name != DECOMPRESSOR);
+            if let Some((named_ns, _)) = process {
                 let first_ns = kernels.entry(space.life).or_insert(u64::MAX);
                 *first_ns = space.seen_ns.unwrap_or(*named_ns).min(*first_ns);
             }
@@ -186,15 +188,17 @@ mod tests {
         // Names are known later than the spaces, and hold from the start of the boot.
         let events = vec![
             event(0, 0x2000, named("swapper")),
+            event(0, 0x800, named(DECOMPRESSOR)),
+            event(1, 0x800, SpaceChange::Seen),
             event(1, 0x1000, SpaceChange::Seen),
             event(2, 0x2000, SpaceChange::Seen),
             event(3, 0x3000, SpaceChange::Seen),
         ];
         for (boots, first) in [(true, "early boot"), (false, "space 0x1000")] {
             let spaces = GuestSpaces::new(events.clone(), 4, boots);
-            let names =
-                [0x1000, 0x2000, 0x3000].map(|root| spaces.name_at(space_of_root(0, root), 9));
-            assert_eq!(names, [first, "swapper", "space 0x3000"]);
+            let names = [0x800, 0x1000, 0x2000, 0x3000]
+                .map(|root| spaces.name_at(space_of_root(0, root), 9));
+            assert_eq!(names, [DECOMPRESSOR, first, "swapper", "space 0x3000"]);
         }
     }
 }

@@ -4,7 +4,7 @@
 use crate::recording::Recording;
 use crate::recording::survey::Survey;
 use std::collections::{BTreeMap, BTreeSet};
-use uprof::cold::TargetKind;
+use uprof::cold::{DECOMPRESSOR, TargetKind};
 use uprof::{Due, Task};
 
 /// If more processes than this have the same name, such as a build's thousand compilers, they are shown as
@@ -57,6 +57,8 @@ impl Processes {
         let pid = match recording.metadata().target.kind {
             TargetKind::Process => space,
             _ => match spaces.process_at(space, time_ns) {
+                // It is no process.
+                Some(process) if process.name == DECOMPRESSOR => return name,
                 Some(process) => process.pid,
                 None => return name,
             },

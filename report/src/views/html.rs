@@ -52,6 +52,7 @@ impl Renderer for Tally {
         if content.form.chosen.is_empty() && content.profile.unit().is_sampled() {
             self.add_idle(content.recordings, content.profile);
         }
+        self.bands = self.payload.bands(&content.form.phases, content.profile);
         if let Some(code) = code_of(content) {
             self.payload.renumber(|node| code.reduced.node(node));
             self.code = Some(code);
@@ -146,6 +147,7 @@ pub fn write(page: &Page<'_>, out: &mut dyn Write) -> io::Result<()> {
             found,
             labels,
             unit: profile.unit(),
+            bands: &page.tally.bands,
             more: more
                 .map(|(name, is)| (name.to_owned(), is))
                 .into_iter()

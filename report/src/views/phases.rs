@@ -4,6 +4,10 @@
 //! A function is entered between its first sample and the sample before of that vCPU that has a stack, and the table
 //! says how long that is: a vCPU that waits for a processor has none.
 
+mod starts;
+
+pub(crate) use starts::starts;
+
 use super::{Content, Needs, Output, Renderer, View};
 use crate::profile::gather::{Sampled, names};
 use crate::profile::tree::NodeId;

@@ -3,8 +3,9 @@
 //! Input: the boots of the samples. Output: kernels, for the encoder. A booting kernel has few processes, so a kernel
 //! that was read early is read again.
 
+use super::decompressor::DecompressorSearch;
 use super::{KERNEL_ATTEMPTS_BETWEEN, Linux, NotRead, read_with};
-use crate::source::StopWorld;
+use crate::source::{StopWorld, Vcpu};
 use std::sync::mpsc::Sender;
 use uprof::cpu::is_kernel_address;
 
@@ -22,9 +23,23 @@ const LAST_LOOKS: u32 = 3;
 /// Longest search for a boot's kernel, in nanoseconds.
 const PATIENCE_NS: u64 = 600_000_000_000;
 
+/// What is found of a boot.
+pub enum Found {
+    /// Its kernel.
+    Kernel(Box<Linux>),
+    /// The code that unpacks its kernel, by the number of the boot and the root of that code's page tables.
+    Decompressor {
+        /// Number of the boot.
+        boot: u32,
+        /// Physical address of the root.
+        root: u64,
+    },
+}
+
 /// Looks for the kernels of boots.
 pub struct LaterKernels {
-    found: Sender<Linux>,
+    found: Sender<Found>,
+    decompressor: DecompressorSearch,
     /// The boot, its start, and the delay of the next look; no boot before the first sample of a guest that has not
     /// begun.
     boot: Option<u32>,
@@ -40,9 +55,10 @@ pub struct LaterKernels {
 
 impl LaterKernels {
     /// Sends kernels to `found`: those of all boots, or of all but the first if the guest `has_begun`.
-    pub fn new(found: Sender<Linux>, has_begun: bool) -> Self {
+    pub fn new(found: Sender<Found>, has_begun: bool) -> Self {
         LaterKernels {
             found,
+            decompressor: DecompressorSearch::default(),
             boot: has_begun.then_some(0),
             is_in_kernel: has_begun,
             was_linux: has_begun,
@@ -52,14 +68,37 @@ impl LaterKernels {
         }
     }
 
-    /// Whether to look now, after a sample of `boot` at address `ip`.
+    /// Looks if it is time, after a sample of `vcpu` at address `ip`. Returns whether the kernel was found.
     #[inline]
-    pub fn is_due(&mut self, boot: u32, ip: Option<u64>, now_ns: u64) -> bool {
+    pub fn after_sample(
+        &mut self,
+        source: &mut dyn StopWorld,
+        vcpu: &Vcpu,
+        ip: Option<u64>,
+        now_ns: u64,
+    ) -> bool {
+        let boot = vcpu.task.space;
+        if self.is_due(boot, ip, now_ns) {
+            return self.look(source, now_ns);
+        }
+        if let (Some(root), Some(ip), false) = (vcpu.details.root, ip, self.is_in_kernel)
+            && self.decompressor.is_due(ip)
+            && self.decompressor.is_at(source, vcpu, ip)
+        {
+            // The encoder may have ended, as its output failed.
+            let _ = self.found.send(Found::Decompressor { boot, root });
+        }
+        false
+    }
+
+    /// Whether to look now, after a sample of `boot` at address `ip`.
+    fn is_due(&mut self, boot: u32, ip: Option<u64>, now_ns: u64) -> bool {
         if self.boot != Some(boot) {
             (self.boot, self.began_ns) = (Some(boot), now_ns);
             self.next_ns = Some(FIRST_LOOK_NS);
             self.with_processes = 0;
             self.is_in_kernel = false;
+            self.decompressor = DecompressorSearch::default();
         }
         let passed_ns = now_ns.saturating_sub(self.began_ns);
         if !self.is_in_kernel && ip.is_some_and(is_kernel_address) {
@@ -85,7 +124,7 @@ impl LaterKernels {
     /// Looks for the kernel of the current boot, and returns whether it was found. If the guest can't be read, the
     /// sampler reports that.
     #[cold]
-    pub fn look(&mut self, source: &mut dyn StopWorld, now_ns: u64) -> bool {
+    fn look(&mut self, source: &mut dyn StopWorld, now_ns: u64) -> bool {
         let passed_ns = now_ns.saturating_sub(self.began_ns);
         let read = match read_with(source, KERNEL_ATTEMPTS_BETWEEN) {
             Err(NotRead::Failed(_)) => None,
@@ -98,7 +137,8 @@ impl LaterKernels {
             self.with_processes += u32::from(kernel.runs_init());
             // The encoder may have ended, as its output failed.
             let boot = self.boot.unwrap_or(0);
-            let is_sent = self.found.send(kernel.of_boot(boot)).is_ok();
+            let found = Found::Kernel(Box::new(kernel.of_boot(boot)));
+            let is_sent = self.found.send(found).is_ok();
             is_over |= self.with_processes >= LOOKS_WITH_PROCESSES || !is_sent;
         }
         let pause_ns = passed_ns.clamp(LEAST_BETWEEN_NS, MOST_BETWEEN_NS);

@@ -5,11 +5,9 @@
 
 use super::Thread;
 use crate::profile::Profile;
-use crate::profile::tree::NodeId;
 use crate::text::printable;
-use crate::views::phases::Phase;
+use crate::views::phases::{Phase, starts};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 /// When phases begin, ascending: the time since the start of the recording, and the name.
 #[derive(Debug, Default)]
@@ -22,30 +20,14 @@ impl Bands {
         phases: &[Phase],
         profile: &Profile,
     ) -> Bands {
-        if phases.is_empty() {
-            return Bands::default();
-        }
-        let mut firsts: BTreeMap<NodeId, u64> = BTreeMap::new();
-        for stack in threads.flat_map(|(_, samples)| samples) {
-            let first = firsts.entry(stack.node).or_insert(stack.since_ns);
-            *first = stack.since_ns.min(*first);
-        }
-        let mut begun = vec![None; phases.len()];
-        for (node, since_ns) in firsts {
-            for label in profile.tree.outwards(node) {
-                let name = profile.labels.name(label);
-                for (phase, begun) in phases.iter().zip(&mut begun) {
-                    if phase.function == name {
-                        *begun = Some(begun.map_or(since_ns, |known: u64| known.min(since_ns)));
-                    }
-                }
-            }
-        }
-        let phases = phases.iter().zip(begun);
-        let bands = phases.filter_map(|(phase, begun)| Some((begun?, word(&phase.name))));
-        let mut bands: Vec<(u64, String)> = bands.collect();
-        bands.sort();
-        Bands(bands)
+        let samples = threads.flat_map(|(_, samples)| samples);
+        let samples = samples.map(|stack| (stack.since_ns, stack.node));
+        let bands = starts(samples, phases, profile).into_iter();
+        Bands(
+            bands
+                .map(|(begun_ns, name)| (begun_ns, word(name)))
+                .collect(),
+        )
     }
 
     pub fn are_none(&self) -> bool {

@@ -16,9 +16,12 @@
 //! - `code`, if there is any: a JSON object (as above) with source and instructions (`code.rs`). Labels with
 //!   the same name, module and flags are then one function at several lines or instructions.
 
+mod bands;
 mod base64;
 mod columns;
 mod preorder;
+
+pub(super) use bands::Band;
 
 use super::lapses::lapses;
 use crate::profile::NotCounted;
@@ -30,6 +33,7 @@ use crate::recording::Recording;
 use crate::recording::processes::{space_is, task_name};
 use crate::recording::rows::EffectiveRows;
 use crate::recording::unit::Unit;
+use crate::text::printable;
 use crate::views::flame::palette::Kind;
 use columns::Columns;
 use preorder::Preorder;
@@ -70,6 +74,8 @@ pub(crate) struct SampleTables<'a> {
     pub(crate) labels: &'a Labels,
     /// The unit of weights.
     pub(crate) unit: Unit,
+    /// The phases that were asked for.
+    pub(crate) bands: &'a [Band],
     /// Further fields of the JSON object.
     pub(crate) more: Map<String, Value>,
 }
@@ -286,7 +292,7 @@ fn about(payload: &Payload, carried: &SampleTables<'_>, tick_ns: u64) -> Value {
         let name = recordings
             .get(*number)
             .map_or_else(String::new, |one| task_name(one, *task, u64::MAX));
-        let name = crate::text::printable(&name).into_owned();
+        let name = printable(&name).into_owned();
         json!([number, task.space, task.vcpu, name])
     });
     let lapses = recordings.iter().enumerate().flat_map(|(number, one)| {
@@ -299,6 +305,7 @@ fn about(payload: &Payload, carried: &SampleTables<'_>, tick_ns: u64) -> Value {
             json!([number, lapse.from_ns / tick_ns, to, task, lapse.what])
         })
     });
+    let bands = carried.bands.iter().map(|band| band.value(tick_ns));
     let states = State::ALL.iter().map(|state| state.name());
     let mut about = json!({
         "version": VERSION,
@@ -310,6 +317,7 @@ fn about(payload: &Payload, carried: &SampleTables<'_>, tick_ns: u64) -> Value {
         "recordings": names(recordings),
         "space_is": recordings.iter().map(|one| space_is(one)).collect::<Vec<_>>(),
         "lapses": lapses.collect::<Vec<_>>(),
+        "bands": bands.collect::<Vec<_>>(),
         "states": states.collect::<Vec<_>>(),
         "tasks": tasks.collect::<Vec<_>>(),
     });

@@ -35,6 +35,7 @@ const MODULES: &[&str] = &[
     include_str!("script/filters.mjs"),
     include_str!("script/summary.mjs"),
     include_str!("script/surface.mjs"),
+    include_str!("script/bands.mjs"),
     include_str!("script/flame.mjs"),
     include_str!("script/flamepair.mjs"),
     include_str!("script/bar.mjs"),

@@ -2,7 +2,7 @@
 
 use super::Page;
 use super::code::Code;
-use super::payload::Payload;
+use super::payload::{Band, Payload};
 use super::shell::text;
 use crate::profile::Profile;
 use crate::profile::gather::{Sampled, names};
@@ -23,6 +23,8 @@ pub struct Tally {
     pub(super) payload: Payload,
     /// Source and instructions, if the stacks were gathered by instruction.
     pub(super) code: Option<Code>,
+    /// The phases that were asked for.
+    pub(super) bands: Vec<Band>,
 }
 
 /// Most threads that a page lists.

@@ -3,6 +3,7 @@
 
 import { moment } from './amounts.mjs'
 import { activity } from './activity.mjs'
+import { bands, drawBands, rowsOf } from './bands.mjs'
 import { button, element, swatch } from './element.mjs'
 import { lapses, missingAt } from './lapses.mjs'
 import { Surface, ink } from './surface.mjs'
@@ -22,6 +23,9 @@ export class Tracks {
     const { tasks } = model.profile.about
     this.order = ordered(model)
     this.lapses = lapses(model.profile)
+    this.bands = bands(model.profile)
+    // Where the first track begins, below the axis and the bands.
+    this.top = AXIS + rowsOf(this.bands) * ROW
     this.states = []
     for (const state of model.profile.states) this.states[state] = true
     this.names = element('div', { class: 'names', role: 'group', 'aria-label': 'Tracks' })
@@ -46,7 +50,7 @@ export class Tracks {
     })
     this.legend = element('p', { class: 'legend' })
     this.element = element('div', { class: 'timeline' }, this.names, this.canvas, this.more)
-    this.under = element('div', { class: 'under' }, this.legend, this.listOfLapses())
+    this.under = element('div', { class: 'under' }, this.legend, this.listOfBands(), this.listOfLapses())
     this.list()
   }
 
@@ -67,7 +71,18 @@ export class Tracks {
       const told = counts.get(name) > 1 && !name.includes(number) ? `${name} ${number}` : name
       return button(`${file}${told}`, pick, { class: 'track', title, 'data-task': task })
     })
-    this.names.replaceChildren(all, ...rows)
+    const phases = Array.from({ length: rowsOf(this.bands) }, () => element('div', { class: 'track' }, 'phases'))
+    this.names.replaceChildren(...phases, all, ...rows)
+  }
+
+  /** The phases; each selects its time. */
+  listOfBands() {
+    const { tick_ns } = this.model.profile.about
+    const items = this.bands.map(({ from, to, name }) => {
+      const title = `${name}: ${moment(from * tick_ns, 1e5)} to ${moment(to * tick_ns, 1e5)}`
+      return button(name, () => this.select(from, Math.max(to, from + 1)), { class: 'name', title })
+    })
+    return element('p', { class: 'phases', hidden: !items.length }, 'Phases:', ...items.flatMap(item => [' ', item]))
   }
 
   /** What is missing and when, in words; each selects its time. */
@@ -95,13 +110,13 @@ export class Tracks {
 
   draw() {
     const { profile, look } = this.model
-    for (const one of this.names.children) {
+    for (const one of this.names.querySelectorAll('button')) {
       const task = one.dataset.task
       const isOn = task === undefined ? !look.tasks : !!look.tasks?.has(Number(task))
       one.setAttribute('aria-pressed', isOn)
     }
     const height = this.shown.length + 1
-    const pen = this.surface.clear(AXIS + height * ROW)
+    const pen = this.surface.clear(this.top + height * ROW)
     if (!pen) return
     const { width } = this.surface
     const bins = Math.max(1, Math.floor(width))
@@ -115,21 +130,23 @@ export class Tracks {
     if (this.shown.length < profile.about.tasks.length) this.sumAll(all, counts, bins)
     const tints = this.tints()
     this.shown.forEach((task, row) => {
-      const y = AXIS + (row + 1) * ROW
+      const y = this.top + (row + 1) * ROW
       const sums = states.map((_, state) => found.at(row, state))
       if (this.shown.length === profile.about.tasks.length) {
         for (let bin = 0; bin < bins; bin++) all[bin] += sums[0][bin]
       }
       this.drawRow(pen, sums, { y, bins, tints })
     })
-    this.drawRow(pen, [all], { y: AXIS, bins, tints })
+    this.drawRow(pen, [all], { y: this.top, bins, tints })
     this.drawLapses(pen, width)
     const other = states.filter((_, state) => state > 0 && this.states[state])
     const swatches = other.flatMap(name => swatch(name, tints[states.indexOf(name)]))
     if (this.lapses.length) swatches.push(...swatch('something is missing', ink('missing')))
     this.legend.replaceChildren(...(swatches.length ? [...swatch('running', tints[0]), ...swatches] : []))
     this.drawAxis(pen, width, hue)
-    this.drawSelection(pen, width, AXIS + height * ROW, hue)
+    const { letter } = this.surface
+    drawBands(pen, this.bands, { x: time => this.x(time, width), width, top: AXIS, high: ROW, letter })
+    this.drawSelection(pen, width, this.top + height * ROW, hue)
   }
 
   /** All tasks as one row, where not all have their own. */
@@ -175,7 +192,7 @@ export class Tracks {
       if (left >= width || this.x(to, width) < 0) continue
       const rows = task === null ? this.shown.map((_, row) => row + 1) : [this.shown.indexOf(task) + 1]
       for (const row of new Set([0, ...rows])) {
-        const y = AXIS + row * ROW
+        const y = this.top + row * ROW
         pen.globalAlpha = 0.2
         pen.fillRect(left, y, wide, ROW - 1)
         pen.globalAlpha = 1
@@ -196,7 +213,7 @@ export class Tracks {
       if (x < width - 60) pen.fillText(moment(ns, step), x + 4, AXIS / 2 - 2)
     }
     pen.fillStyle = hue.line
-    for (let row = 0; row <= this.shown.length + 1; row++) pen.fillRect(0, AXIS + row * ROW - 1, width, 1)
+    for (let row = 0; row <= this.shown.length + 1; row++) pen.fillRect(0, this.top + row * ROW - 1, width, 1)
   }
 
   drawSelection(pen, width, height, hue) {
@@ -233,7 +250,7 @@ export class Tracks {
     const time = this.time(event)
     const { tick_ns } = this.model.profile.about
     const { y } = this.surface.at(event)
-    const task = this.shown[Math.floor((y - AXIS) / ROW) - 1]
+    const task = this.shown[Math.floor((y - this.top) / ROW) - 1]
     const name = task === undefined ? '' : `, ${this.model.profile.about.tasks[task][3]}`
     const slack = (2 * (this.view[1] - this.view[0])) / this.surface.width
     this.told(`${moment(time * tick_ns, 1e5)}${name}${missingAt(this.lapses, time, slack)}`)
