@@ -67,6 +67,7 @@ fn keep(hours: f64, rate_hz: f64) -> io::Result<bool> {
     let folder = tempfile::tempdir()?;
     let window =
         WindowFolder::create(&folder.path().join("run.uprof")).map_err(io::Error::other)?;
+    let window = Arc::new(window);
     let files = window.by_descriptor();
     let (events, received) = std::sync::mpsc::channel();
     let plan = Plan {
@@ -79,7 +80,7 @@ fn keep(hours: f64, rate_hz: f64) -> io::Result<bool> {
         window: Duration::from_secs(60),
         after: Duration::ZERO,
         triggers: Vec::new(),
-        folder: Arc::new(window),
+        folder: Arc::clone(&window),
         requests: Arc::clone(&requests),
         events,
     };
