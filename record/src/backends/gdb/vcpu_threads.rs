@@ -124,7 +124,7 @@ mod tests {
             let mut threads = threads.with_stub(stub_tells);
             threads.look(monotonic_ns());
             let mut vcpu = Vcpu {
-                task: Task::default(),
+                task: Task { space: 0, vcpu: 0 },
                 state: State::Running,
                 registers: Registers::default(),
                 handle: 0,
