@@ -20,7 +20,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 PROGRAM = os.environ.get("UNIPROF", ROOT / "target/release/uniprof")
 WORK = """
 import mmap, sys
-shared = mmap.mmap(-1, 8) if len(sys.argv) < 2 else mmap.mmap(open(sys.argv[1], "r+b").fileno(), 8)
+with open(sys.argv[1], "r+b") as file:
+    shared = mmap.mmap(file.fileno(), 8)
 rounds = 0
 while True:
     sum(i * i for i in range(1000))

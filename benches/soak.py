@@ -6,7 +6,8 @@
                                             64 vCPUs at 10 kHz, 4 simulated hours by default; ends
                                             after LIMIT minutes on the wall, if that comes first
     benches/soak.py keep [HOURS]            the same guest at 99 Hz, of which the last minute is
-                                            kept, 8 simulated hours by default
+                                            kept and saved twice a second on the wall, 8 simulated
+                                            hours by default
 
 guest: the test unikernel under QEMU (emulated), read through shared memory by a release build. The
 file is then read deadline by deadline (record/examples/soak): there is one in each period, so that
@@ -260,7 +261,11 @@ def keep(hours):
     judgement = Judgement("flight recorder")
     judgement.line(ended.returncode == 0, f"{hours} simulated hours, looked at {len(rows)} times")
     judgement.figure("time simulated", round(float(rows[-1]["hours"]), 2), "h", f"ours >= {hours * .9}")
-    for what, unit, slack in (("memory", "KiB", MOST_GROWTH_KIB), ("bytes", "bytes", 0.02), ("files", "", 0)):
+    judgement.figure("saves meanwhile", int(rows[-1]["saves"]), "", "ours >= 10")
+    judgement.line(int(rows[-1]["saves"]) >= 10, f"{rows[-1]['saves']} saves")
+    # The last look, or one in the middle of a save, sees the files of a window open.
+    for what, unit, slack in (("memory", "KiB", MOST_GROWTH_KIB), ("bytes", "bytes", 0.02), ("files", "", 0),
+                              ("open", "files", 12)):
         early, late = (max(int(row[what]) for row in part) for part in (rows[:half], rows[half:]))
         most = slack if slack >= 1 or not slack else int(early * slack)
         judgement.figure(f"{what} grow by", late - early, unit, f"ours <= {most}")

@@ -77,19 +77,28 @@ NOINLINE void burn_ticks(int vcpu, u64 count)
 		burn(progress[vcpu], 1);
 }
 
+/* Xen's periodic timer does not wake a PV guest. */
+static void wait_period(int vcpu)
+{
+	if (platform == XEN_PV)
+		nap(vcpu, 80000000);
+	else
+		block();
+}
+
 NOINLINE void quiet(int vcpu, u64 periods)
 {
 	while (periods--) {
 		u64 since = ticks();
-		block();
+		wait_period(vcpu);
 		burn_ticks(vcpu, (ticks() - since) / 8);
 	}
 }
 
-NOINLINE void silent(u64 periods)
+NOINLINE void silent(int vcpu, u64 periods)
 {
 	while (periods--)
-		block();
+		wait_period(vcpu);
 }
 
 NOINLINE void stalls_once(int vcpu, u64 count) { burn_ticks(vcpu, count); sink++; }
@@ -100,7 +109,7 @@ NOINLINE void stall_round(int vcpu, u64 periods)
 	quiet(vcpu, periods);
 	stalls_once(vcpu, ticks() - since);
 	quiet(vcpu, periods);
-	silent(2 * periods);
+	silent(vcpu, 2 * periods);
 	quiet(vcpu, periods / 4);
 }
 #endif
@@ -348,7 +357,7 @@ void guest_main(char *pv_info, u32 hvm_info)
 	if (plan.plant)
 		plant(plan.plant);
 #endif
-	if (plan.irq | plan.stall)
+	if (plan.irq || (plan.stall && platform != XEN_PV))
 		start_timer();
 	vcpu_main(0);
 }

@@ -3,7 +3,8 @@
 //!     soak simulate HOURS [HZ]    records the simulated guest to standard output, by the recorder's
 //!                                 own sampler, ring and encoder; ends early on SIGINT
 //!     soak keep HOURS [HZ]        the same, of which only the last minute is kept (`record --keep`), in a
-//!                                 temporary folder; prints its size and the memory of this process
+//!                                 temporary folder, and saved twice a second on the wall; prints its size, and memory
+//!                                 and open files of this process
 //!     soak check [simulated]      reads a recording from standard input and accounts for each
 //!                                 block, sample and deadline; `simulated`: compares every sample
 //!                                 with what was simulated
@@ -18,11 +19,14 @@ use ledger::Ledger;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use uniprof_record::flight_recorder::{Keep, KeepEvent};
+use uniprof_record::save_requests::SaveRequests;
 use uniprof_record::window_folder::WindowFolder;
 use uniprof_record::{Counters, Plan};
 use uniprof_record::{signal, simulated};
@@ -56,13 +60,14 @@ fn simulate(hours: f64, rate_hz: f64) -> io::Result<bool> {
     Ok(summary.output_error.is_none())
 }
 
-/// Keeps the last minute of the simulated guest, and prints what grows.
+/// Keeps the last minute of the simulated guest, saves it at each look, and prints what grows.
 fn keep(hours: f64, rate_hz: f64) -> io::Result<bool> {
     signal::listen_to_children();
     simulated::start(START_NS);
     let folder = tempfile::tempdir()?;
     let window =
         WindowFolder::create(&folder.path().join("run.uprof")).map_err(io::Error::other)?;
+    let window = Arc::new(window);
     let files = window.by_descriptor();
     let (events, received) = std::sync::mpsc::channel();
     let plan = Plan {
@@ -70,12 +75,13 @@ fn keep(hours: f64, rate_hz: f64) -> io::Result<bool> {
         duration: Some(Duration::from_secs_f64(hours * 3600.0)),
         ..Plan::default()
     };
+    let requests = Arc::<SaveRequests>::default();
     let keep = Keep {
         window: Duration::from_secs(60),
         after: Duration::ZERO,
         triggers: Vec::new(),
-        folder: Arc::new(window),
-        requests: Arc::default(),
+        folder: Arc::clone(&window),
+        requests: Arc::clone(&requests),
         events,
     };
     let counters = Arc::new(Counters::default());
@@ -83,38 +89,56 @@ fn keep(hours: f64, rate_hz: f64) -> io::Result<bool> {
     let counted = Arc::clone(&counters);
     let recorder =
         std::thread::spawn(move || uniprof_record::record_window(source, keep, &plan, counted));
+    let (mut last, mut saves) = (None, 0);
     while !recorder.is_finished() {
-        let sizes = std::fs::read_dir(&files)?.flatten();
-        let sizes: Vec<u64> = sizes
-            .filter_map(|file| Some(file.metadata().ok()?.len()))
-            .collect();
-        let status = std::fs::read_to_string("/proc/self/status")?;
-        let memory = status.lines().find(|line| line.starts_with("RssAnon"));
-        println!(
-            "hours={:.3} files={} bytes={} memory={}",
-            counters.passed_ns.load(Ordering::Relaxed) as f64 / 3600e9,
-            sizes.len(),
-            sizes.iter().sum::<u64>(),
-            memory
-                .unwrap_or_default()
-                .split_whitespace()
-                .nth(1)
-                .unwrap_or_default(),
-        );
+        requests.ask("a look".into(), UnixStream::pair()?.0);
         std::thread::sleep(Duration::from_millis(500));
+        for event in received.try_iter() {
+            match event {
+                KeepEvent::Save(capture) => {
+                    saves += u64::from(capture.write(io::sink())?.samples > 0)
+                }
+                KeepEvent::Last(capture) => last = Some(capture),
+                KeepEvent::Trouble(what) => return Err(io::Error::other(what)),
+            }
+        }
+        let hours = counters.passed_ns.load(Ordering::Relaxed) as f64 / 3600e9;
+        println!("hours={hours:.3} saves={saves} {}", what_is_taken(&files)?);
     }
     let summary = recorder
         .join()
         .map_err(|_| io::Error::other("the recorder panicked"))?;
     let summary = summary.map_err(io::Error::other)?;
-    let last = received.iter().find_map(|event| match event {
+    let is_last = |event| match event {
         KeepEvent::Last(capture) => Some(capture),
         _ => None,
-    });
+    };
+    let last = last.or_else(|| received.iter().find_map(is_last));
     let last = last.ok_or_else(|| io::Error::other("there is no last window"))?;
     let saved = last.write(io::sink())?;
     println!("recorded={} {saved:?}", summary.samples);
     Ok(summary.output_error.is_none())
+}
+
+/// Files and bytes of the window in this folder; open files and memory, in KiB, of this process.
+fn what_is_taken(folder: &Path) -> io::Result<String> {
+    let sizes = std::fs::read_dir(folder)?.flatten();
+    let sizes: Vec<u64> = sizes
+        .filter_map(|file| Some(file.metadata().ok()?.len()))
+        .collect();
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let memory = status.lines().find(|line| line.starts_with("RssAnon"));
+    Ok(format!(
+        "files={} bytes={} open={} memory={}",
+        sizes.len(),
+        sizes.iter().sum::<u64>(),
+        std::fs::read_dir("/proc/self/fd")?.count(),
+        memory
+            .unwrap_or_default()
+            .split_whitespace()
+            .nth(1)
+            .unwrap_or_default(),
+    ))
 }
 
 fn check(guest: Option<Guest>) -> io::Result<bool> {

@@ -19,8 +19,8 @@ use crate::source::{Facts, Hot, Life, Source, SourceError};
 use crate::sys::clock::monotonic_ns;
 use std::sync::Arc;
 use std::time::Duration;
-use uprof::Task;
 use uprof::cold::{Target, TargetKind, TaskChange, TaskEvent};
+use uprof::{Arch, Task};
 
 /// Longest conversation before the first sample. The guest is stopped during most of it.
 const OPENING: Duration = Duration::from_secs(4);
@@ -140,6 +140,8 @@ pub(super) fn connect(
     // A stub may show other vCPUs than its monitor; their threads then can't be assigned.
     let vcpu_threads = opening.vcpu_threads.take();
     let vcpu_threads = vcpu_threads.filter(|threads| threads.count() == guest.threads.len());
+    let stub_tells = guest.tells_halted && guest.layout.arch == Arch::X86_64;
+    let vcpu_threads = vcpu_threads.map(|threads| threads.with_stub(stub_tells));
     let mut source = GdbSource {
         facts: Facts {
             missed_time: vcpu_threads.is_some().then_some(MISSED_TIME),

@@ -15,6 +15,8 @@ pub struct VcpuThreads {
     times: VcpuTimes,
     /// Whether a thread sleeps only while its guest is idle. An emulator's thread also sleeps for other reasons.
     sleep_is_idle: bool,
+    /// Whether the stub tells which vCPUs are halted.
+    stub_tells: bool,
     /// Whether each thread slept before the guest was stopped.
     asleep: Vec<bool>,
     /// When the guest was resumed, and for how long it could run from then until the last freeze.
@@ -39,11 +41,17 @@ impl VcpuThreads {
         Some(VcpuThreads {
             times: VcpuTimes::new(threads.len()),
             sleep_is_idle: kvm,
+            stub_tells: false,
             asleep: vec![false; threads.len()],
             threads,
             runs_from_ns: None,
             since_ns: 0,
         })
+    }
+
+    /// Sets whether the stub tells which vCPUs are halted, as QEMU's does on x86-64 under KVM, too.
+    pub fn with_stub(self, stub_tells: bool) -> Self {
+        VcpuThreads { stub_tells, ..self }
     }
 
     /// Number of threads.
@@ -74,8 +82,13 @@ impl VcpuThreads {
         else {
             return;
         };
+        // A thread also sleeps until its monitor has let it run after a freeze. A vCPU without page tables may not have
+        // been started, which no stub tells.
+        let is_told = self.stub_tells && vcpu.details.root.is_some();
         let seen = match vcpu.state {
-            State::Running if self.sleep_is_idle && self.asleep[place] => State::Blocked,
+            State::Running if self.sleep_is_idle && self.asleep[place] && !is_told => {
+                State::Blocked
+            }
             // It may have waited for a processor.
             State::Running => State::Ready,
             other => other,
@@ -86,5 +99,52 @@ impl VcpuThreads {
     /// For the end of the recording: name and nanoseconds; nothing if the kernel doesn't count.
     pub fn totals(&self) -> impl Iterator<Item = (String, u64)> {
         self.times.totals().into_iter().filter(|(_, ns)| *ns > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uprof::{Details, Registers, Task};
+
+    /// A thread sleeps for as long as its monitor has not let it run, too.
+    #[test]
+    fn a_sleeping_thread_is_idle_unless_the_stub_knows_better() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("1000")
+            .spawn()
+            .unwrap();
+        let pid = child.id();
+        let stat = std::path::PathBuf::from(format!("/proc/{pid}/stat"));
+        while !std::fs::read_to_string(&stat).unwrap().contains(") S ") {
+            std::thread::yield_now();
+        }
+        let state = |kvm: bool, stub_tells: bool, root: Option<u64>| {
+            let threads = VcpuThreads::open(pid as i32, &[u64::from(pid)], kvm).unwrap();
+            let mut threads = threads.with_stub(stub_tells);
+            threads.look(monotonic_ns());
+            let mut vcpu = Vcpu {
+                task: Task { space: 0, vcpu: 0 },
+                state: State::Running,
+                registers: Registers::default(),
+                handle: 0,
+                details: Details {
+                    root,
+                    ..Details::default()
+                },
+            };
+            threads.complete(&mut vcpu);
+            vcpu.state
+        };
+        assert_eq!(state(true, false, Some(4096)), State::Blocked);
+        assert_ne!(state(true, true, Some(4096)), State::Blocked);
+        assert_eq!(state(true, true, None), State::Blocked, "not started");
+        assert_ne!(
+            state(false, false, Some(4096)),
+            State::Blocked,
+            "an emulator"
+        );
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }
