@@ -100,8 +100,13 @@ fn write_file(args: &Args, format: &Format, write: WriteFile) -> anyhow::Result<
         identify: args.selection.selecting.identify,
     };
     let mut gathered = None;
+    let mut is_empty = true;
     write_to(&args.output, |out| {
-        gathered = Some(write(&request, out)?);
+        let mut noticed = NoticedWriter {
+            out,
+            is_empty: &mut is_empty,
+        };
+        gathered = Some(write(&request, &mut noticed)?);
         Ok(())
     })?;
     let Some(profile) = gathered else {
@@ -116,5 +121,24 @@ fn write_file(args: &Args, format: &Format, write: WriteFile) -> anyhow::Result<
             _ => "the numbers are microseconds",
         });
     }
-    Ok(Outcome::lossy_if(profile.account.is_incomplete()))
+    Ok(Outcome::lossy_if(
+        is_empty || profile.account.is_incomplete(),
+    ))
+}
+
+/// Notices whether anything is written.
+struct NoticedWriter<'a> {
+    out: &'a mut dyn Write,
+    is_empty: &'a mut bool,
+}
+
+impl Write for NoticedWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        *self.is_empty &= bytes.is_empty();
+        self.out.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
 }

@@ -28,9 +28,12 @@ pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Pr
     };
     let mut profile = request.gather(&options, None);
     if !matches!(profile.unit(), Unit::Samples | Unit::Sampled) {
-        return Err(io::Error::other(
-            "a compiler's profile is of samples on the processor: it has no place for times of waits and calls",
-        ));
+        profile.warnings.push(
+            "a compiler's profile is of samples on the processor: it has no place for times of waits and calls, and is \
+             empty"
+                .to_owned(),
+        );
+        return Ok(profile);
     }
     let mut made = Functions::default();
     for (node, counted) in profile.tree.nodes().iter().enumerate() {
@@ -39,10 +42,12 @@ pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Pr
         }
     }
     if made.functions.values().all(|function| function.total == 0) {
-        return Err(io::Error::other(
-            "no sampled function has lines that a compiler could use: build the program with -g \
-             -fdebug-info-for-profiling, record it, and keep that build where it was or give it with --elf",
-        ));
+        profile.warnings.push(
+            "the profile is empty, as no sampled function has lines that a compiler could use: build the program with \
+             -g -fdebug-info-for-profiling, record it, and keep that build where it was or give it with --elf"
+                .to_owned(),
+        );
+        return Ok(profile);
     }
     made.write(out)?;
     let unplaced = made.unplaced;
