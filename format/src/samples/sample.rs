@@ -37,7 +37,7 @@ tags! {
     Stop: u8 {
         /// The outermost frame was reached.
         Complete = 0 "complete",
-        /// No walk was requested: the instruction pointer only.
+        /// No walk was requested, or possible outside 64-bit mode: the instruction pointer only.
         NotWalked = 1 "not-walked",
         /// The limit of frames was reached.
         Depth = 2 "depth-limit",

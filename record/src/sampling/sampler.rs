@@ -551,7 +551,7 @@ impl Copied<'_> {
         match stop {
             _ if take.window_bytes == 0 => Stop::NotWalked,
             // 32-bit code.
-            _ if registers.get(sp).is_none() => Stop::Unreadable,
+            _ if registers.get(sp).is_none() => Stop::NotWalked,
             _ if self.is_kernel && self.cut => Stop::Budget,
             // The chain continues in memory that there was no time to read.
             Stop::Window | Stop::BadPointer | Stop::Cycle if self.cut => Stop::Budget,

@@ -1,8 +1,8 @@
 //! `--phases`: when functions were first entered, counted from the first instruction of a boot.
 //!
 //! Input: samples one by one. Output: a table for each boot. Time is the guest's: the recorder's pauses are left out.
-//! A function is entered between its first sample and the sample before of that vCPU that has a stack, and the table
-//! says how long that is: a vCPU that waits for a processor has none.
+//! A function is entered between its first sample and the sample before of that vCPU that would have shown it, and the
+//! table says how long that is: a vCPU that waits for a processor has no stack, and one that was cut hides callers.
 
 mod starts;
 
@@ -12,12 +12,14 @@ use super::{Content, Needs, Output, Renderer, View};
 use crate::profile::gather::{Sampled, names};
 use crate::profile::tree::NodeId;
 use crate::recording::Recording;
+use crate::recording::account::is_cut;
 use crate::recording::processes::name_at;
 use crate::recording::unit::Unit;
 use crate::text::screen::{Notes, Screen};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 use uprof::cold::{Cost, TargetKind};
+use uprof::cpu::is_kernel_address;
 use uprof::words::duration;
 
 /// The row of this view in the table of views.
@@ -56,16 +58,51 @@ struct Pauses {
 /// A moment in a boot.
 #[derive(Debug, Clone, Copy)]
 struct First {
-    /// Time since the start of the recording, and of the sample before with a stack.
+    /// Time since the start of the recording.
     since_ns: u64,
+    /// That of the sample before that would have shown a function of the kernel, and any other.
+    before_kernel_ns: u64,
     before_ns: u64,
 }
 
-/// The times of a vCPU's last two samples with a stack, or the start of the boot.
+impl First {
+    fn before_ns(&self, is_kernel: bool) -> u64 {
+        if is_kernel {
+            self.before_kernel_ns
+        } else {
+            self.before_ns
+        }
+    }
+}
+
+/// The times of a vCPU's last two samples of a kind, or the start of the boot.
 #[derive(Debug, Clone, Copy)]
 struct LastSeen {
     before_ns: u64,
     last_ns: u64,
+}
+
+impl LastSeen {
+    /// The last one before `since_ns`, which is one of that kind if it `counts`.
+    fn before(&mut self, since_ns: u64, counts: bool) -> u64 {
+        if counts && since_ns > self.last_ns {
+            self.before_ns = std::mem::replace(&mut self.last_ns, since_ns);
+        }
+        let before_ns = if since_ns > self.last_ns {
+            self.last_ns
+        } else {
+            self.before_ns
+        };
+        before_ns.min(since_ns)
+    }
+}
+
+/// What a vCPU showed last: samples that are whole or outside the kernel, and whole ones. What runs outside the kernel
+/// is never called by it.
+#[derive(Debug, Clone, Copy)]
+struct VcpuSamples {
+    kernel: LastSeen,
+    whole: LastSeen,
 }
 
 /// The boot of a recording.
@@ -79,7 +116,7 @@ struct Phases {
 /// What is known of the samples of a boot so far.
 #[derive(Default)]
 struct BootSamples {
-    vcpus: HashMap<u32, LastSeen>,
+    vcpus: HashMap<u32, VcpuSamples>,
     /// When each stack was first seen.
     stacks: BTreeMap<NodeId, First>,
 }
@@ -142,26 +179,29 @@ impl Pauses {
 impl BootSamples {
     fn add(&mut self, sampled: &Sampled, began_ns: u64) {
         let since_ns = sampled.since_ns;
+        let mut first = First {
+            since_ns,
+            before_kernel_ns: since_ns,
+            before_ns: since_ns,
+        };
         // The start of a call is known.
-        let before_ns = if sampled.unit == Unit::Calls {
-            since_ns
-        } else if sampled.address.is_none() {
-            return;
-        } else {
+        if sampled.unit != Unit::Calls {
+            let Some(address) = sampled.address else {
+                return;
+            };
             let start = LastSeen {
                 before_ns: began_ns,
                 last_ns: began_ns,
             };
-            let vcpu = self.vcpus.entry(sampled.task.vcpu).or_insert(start);
-            if since_ns > vcpu.last_ns {
-                vcpu.before_ns = std::mem::replace(&mut vcpu.last_ns, since_ns);
-            }
-            vcpu.before_ns.min(since_ns)
-        };
-        let first = First {
-            since_ns,
-            before_ns,
-        };
+            let vcpu = self.vcpus.entry(sampled.task.vcpu).or_insert(VcpuSamples {
+                kernel: start,
+                whole: start,
+            });
+            let is_whole = !is_cut(sampled.stop);
+            let shows_kernel = is_whole || !is_kernel_address(address);
+            first.before_kernel_ns = vcpu.kernel.before(since_ns, shows_kernel);
+            first.before_ns = vcpu.whole.before(since_ns, is_whole);
+        }
         let known = self.stacks.entry(sampled.node).or_insert(first);
         if since_ns < known.since_ns {
             *known = first;
@@ -177,20 +217,21 @@ impl Phases {
         }
     }
 
-    /// The functions to show for a boot, with the moment at which each was first seen, in that order.
-    fn rows(&self, key: BootKey, content: &Content<'_>) -> Vec<(String, Option<First>)> {
+    /// The functions to show for a boot, with the times since the start of the recording at which each was first seen,
+    /// and would have been seen before; in that order.
+    fn rows(&self, key: BootKey, content: &Content<'_>) -> Vec<(String, Option<(u64, u64)>)> {
         let Content { profile, form, .. } = content;
-        let mut firsts: BTreeMap<&str, First> = BTreeMap::new();
+        let mut firsts: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
         let stacks = self.boots.get(&key).map(|boot| &boot.stacks);
         for (node, first) in stacks.into_iter().flatten() {
             for label in profile.tree.outwards(*node) {
-                let known = firsts.entry(profile.labels.name(label)).or_insert(*first);
-                if first.since_ns < known.since_ns {
-                    *known = *first;
-                }
+                let is_kernel = profile.labels.get(label).kernel;
+                let first = (first.since_ns, first.before_ns(is_kernel));
+                let known = firsts.entry(profile.labels.name(label)).or_insert(first);
+                *known = first.min(*known);
             }
         }
-        let mut rows: Vec<(String, Option<First>)> = if form.phases.is_empty() {
+        let mut rows: Vec<(String, Option<(u64, u64)>)> = if form.phases.is_empty() {
             let shown = shown(content);
             // An address without a name is no phase.
             let is_named = |name: &str| !name.starts_with("0x");
@@ -204,7 +245,7 @@ impl Phases {
                 .map(|phase| (words(phase), firsts.get(phase.function.as_str()).copied()))
                 .collect()
         };
-        rows.sort_by_key(|(_, first)| first.map_or(u64::MAX, |first| first.since_ns));
+        rows.sort_by_key(|(_, first)| first.map_or(u64::MAX, |(since_ns, _)| since_ns));
         rows
     }
 
@@ -225,7 +266,7 @@ impl Phases {
         let rows = self.rows(key, content);
         let run_ns = |since_ns| pauses.run_ns(key.1, since_ns);
         for (place, (name, first)) in rows.iter().enumerate() {
-            let Some(first) = first else {
+            let Some((since_ns, before_ns)) = *first else {
                 write_row(
                     ["-".into(), String::new(), String::new()],
                     &format!("{name}: not seen"),
@@ -234,10 +275,10 @@ impl Phases {
                 )?;
                 continue;
             };
-            let after_ns = run_ns(first.since_ns);
-            let earlier_ns = after_ns.saturating_sub(run_ns(first.before_ns));
+            let after_ns = run_ns(since_ns);
+            let earlier_ns = after_ns.saturating_sub(run_ns(before_ns));
             let next = rows.get(place + 1).and_then(|(_, next)| *next);
-            let until = next.map(|next| duration(run_ns(next.since_ns).saturating_sub(after_ns)));
+            let until = next.map(|(next_ns, _)| duration(run_ns(next_ns).saturating_sub(after_ns)));
             let texts = [
                 duration(after_ns),
                 duration(earlier_ns),
@@ -372,37 +413,63 @@ mod tests {
         assert_eq!(pauses.run_ns(7, 0), 0);
     }
 
-    #[test]
-    fn a_sample_without_a_stack_does_not_say_that_a_function_had_not_begun() {
-        let mut boot = BootSamples::default();
-        let at = |since_ns, vcpu, address: Option<u64>| Sampled {
+    fn sampled(since_ns: u64, vcpu: u32, address: Option<u64>, stop: Stop) -> Sampled {
+        Sampled {
             recording: 0,
             since_ns,
             task: Task { space: 0, vcpu },
             space: 0,
             state: State::Running,
-            stop: Stop::Complete,
+            stop,
             node: address.map_or(0, |address| address as NodeId),
             address,
             weight: Weight::default(),
             unit: Unit::Samples,
             call: None,
-        };
-        for sampled in [
+        }
+    }
+
+    /// The times of the first samples of each stack: before of the kernel, before of others, and since.
+    fn firsts(samples: impl IntoIterator<Item = Sampled>) -> Vec<(u64, u64, u64)> {
+        let mut boot = BootSamples::default();
+        samples.into_iter().for_each(|one| boot.add(&one, 5));
+        let firsts = boot.stacks.values();
+        firsts
+            .map(|one| (one.before_kernel_ns, one.before_ns, one.since_ns))
+            .collect()
+    }
+
+    #[test]
+    fn a_sample_without_a_stack_does_not_say_that_a_function_had_not_begun() {
+        let at = |since_ns, vcpu, address| sampled(since_ns, vcpu, address, Stop::Complete);
+        let found = firsts([
             at(10, 0, Some(1)),
             at(20, 0, None),
             at(30, 0, None),
             at(35, 1, Some(1)),
             at(40, 0, Some(2)),
             at(50, 0, Some(3)),
-        ] {
-            boot.add(&sampled, 5);
-        }
-        let firsts: Vec<_> = boot
-            .stacks
-            .values()
-            .map(|one| (one.before_ns, one.since_ns))
-            .collect();
-        assert_eq!(firsts, [(5, 10), (10, 40), (40, 50)]);
+        ]);
+        assert_eq!(found, [(5, 5, 10), (10, 10, 40), (40, 40, 50)]);
+    }
+
+    #[test]
+    fn a_stack_that_was_cut_hides_callers_but_not_the_kernel_below_a_user() {
+        let cut = Stop::Unreadable;
+        let found = firsts([
+            sampled(10, 0, Some(1), cut),
+            sampled(20, 0, Some(2), Stop::Complete),
+            sampled(30, 0, Some(3), cut),
+            sampled(40, 0, Some(!0 << 31 | 4), cut),
+            sampled(50, 0, Some(5), Stop::Complete),
+        ]);
+        let expected = [
+            (5, 5, 10),
+            (10, 5, 20),
+            (20, 20, 30),
+            (30, 20, 50),
+            (30, 20, 40),
+        ];
+        assert_eq!(found, expected);
     }
 }
