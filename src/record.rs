@@ -391,7 +391,8 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     let status = ExitStatus::default();
     let recorded = record(&args, &status)?;
     let summary = recorded.summary;
-    summary::say(&summary, args.name_of_output(), args.frequency);
+    let first = args.boot.first_rate(&args.command);
+    summary::say(&summary, args.name_of_output(), args.frequency, first);
     if let Some(left) = status.left() {
         terminal::inform(format_args!("{left}"));
     }

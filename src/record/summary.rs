@@ -7,6 +7,7 @@ use crate::record::warnings::{GapCause, NoSampleCause, Warning};
 use crate::terminal;
 use anyhow::bail;
 use std::path::Path;
+use uniprof_record::plan::FirstRate;
 use uniprof_record::{Ending, SourceError, Summary};
 use uprof::cold::{COUNTED_TIME_NS, PAUSED_BY_OTHERS_NS, SAMPLED_TIME_NS, TargetKind};
 use uprof::due::{are_many_late, is_loss};
@@ -84,20 +85,26 @@ pub fn kept_at(output: &str, bytes: u64) -> String {
     }
 }
 
-/// Prints the summary of a recording to `output`, at `rate_hz`.
-pub fn say(summary: &Summary, output: &Path, rate_hz: f64) {
+/// Prints the summary of a recording to `output`, at `rate_hz`, of a boot at another rate `first`.
+pub fn say(summary: &Summary, output: &Path, rate_hz: f64, first: Option<FirstRate>) {
     // [`outcome`] reports that nothing could be recorded.
     if matches!(summary.ending, Ending::Failed(_)) && summary.bytes == 0 {
         return;
     }
     let seconds = summary.passed_ns as f64 / 1e9;
     let output = name_of(output);
+    let at_first = first.map_or_else(String::new, |first| {
+        format!(
+            "{} for {}, then ",
+            first.rate_hz,
+            duration(first.lasts.as_nanos() as u64)
+        )
+    });
     terminal::inform(format_args!(
-        "Recorded {} samples in {seconds:.1} s ({:.0} a second; asked for {} of each running vCPU or \
+        "Recorded {} samples in {seconds:.1} s ({:.0} a second; asked for {at_first}{rate_hz} of each running vCPU or \
          thread) {}; {}.",
         summary.samples,
         summary.samples as f64 / seconds.max(1e-9),
-        rate_hz,
         kept_at(&output, summary.bytes),
         summary.ending,
     ));

@@ -247,7 +247,9 @@ impl Chart {
             // A box to the right began later, but it is not known when.
             "in the order of calls, whose times are not known"
         };
-        options.title = format!("{order}: {}", options.title);
+        // A chart has time in any case.
+        let title = options.title.strip_prefix("time: ");
+        options.title = format!("{order}: {}", title.unwrap_or(&options.title));
         let mut drawing = inferno_options(&options, &lines);
         drawing.count_name = match profile.unit() {
             Unit::Samples | Unit::Sampled | Unit::OffCpu => "us".to_owned(),
