@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Whether the profile of a guest is right: known work is added to a function, and the profile must show that much.
 
-    benches/certify_guest.py [--tries N] [--seconds S]      by default 5 tries of 10 s of each part
+    benches/certify_guest.py [--tries N] [--seconds S] [--rate HZ]      by default 5 tries of 10 s at 99 Hz, of each part
 
 What `uniprof certify` does to a program, for the test unikernel, emulated by QEMU: it does N units more in each round of
-a hundred, in the function `added`, and counts all that it does. The interval is of 95 % (Wilson) by the number of samples,
+a hundred, in the function `added`. The interval is of 95 % (Wilson) by the number of samples,
 and should have the part that was planted in 95 of 100 cases.
 """
 
@@ -42,11 +42,12 @@ def run(*words):
     return done.stdout
 
 
-def samples(program, monitor, image, seconds, folder):
+def samples(program, monitor, image, options, folder):
     """Number of samples in `added`, and of all."""
     recording = pathlib.Path(folder) / "run.uprof"
     recording.unlink(missing_ok=True)
-    run(program, "record", "--quiet", "-d", f"{seconds}s", "--elf", image, "-o", recording, f"qemu:{monitor}")
+    run(program, "record", "--quiet", "-F", str(options.rate), "-d", f"{options.seconds}s", "--elf", image, "-o", recording,
+        f"qemu:{monitor}")
     found = count = 0
     for line in run(program, "export", "-f", "folded", "-o", "-", recording).splitlines():
         stack, weight = line.rsplit(" ", 1)
@@ -59,6 +60,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tries", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=10)
+    parser.add_argument("--rate", type=int, default=99)
     options = parser.parse_args()
     machine.prepare()
     program = machine.program(release=True)
@@ -71,7 +73,7 @@ def main():
             seen, hits = [], []
             for _ in range(options.tries):
                 with machine.Machine("guest.elf", append=f"slower={units}", stub=False) as guest:
-                    found, count = samples(program, guest.monitor, guest.image, options.seconds, folder)
+                    found, count = samples(program, guest.monitor, guest.image, options, folder)
                 low, high = interval(found, count)
                 seen.append(100 * found / count)
                 hits.append(low <= planted <= high)

@@ -108,7 +108,13 @@ fn every_view_and_export_runs_and_a_reader_that_goes_away_is_no_error() {
         assert!(!errors.contains("roken pipe"), "{words:?}: {errors}");
         let read = with_images(uniprof(words).arg(&path)).output().unwrap();
         assert_eq!(read.status.code(), Some(0), "{words:?}");
-        assert!(read.stdout.len() > 30, "{words:?}");
+        // A few functions of calls.uprof have lines: a profile for compilers has three lines.
+        let least = if words.contains(&"llvm-profile") {
+            30
+        } else {
+            100
+        };
+        assert!(read.stdout.len() > least, "{words:?}");
     }
 }
 

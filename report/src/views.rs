@@ -228,6 +228,9 @@ pub struct Form {
     pub screen: Screen,
 }
 
+/// What a title begins with where samples stand for time.
+const TIME_TITLE: &str = "time: ";
+
 /// Letters that fit under the title of a picture 1200 pixels wide, less the note on what was omitted.
 const SUBTITLE_LETTERS: usize = 130;
 
@@ -250,7 +253,7 @@ impl Content<'_> {
         let names: Vec<&str> = self.recordings.iter().map(Recording::subject).collect();
         let what = match self.profile.unit() {
             Unit::Samples => "",
-            Unit::Sampled => "time: ",
+            Unit::Sampled => TIME_TITLE,
             Unit::OffCpu => "time off CPU: ",
             Unit::Calls => "time in calls: ",
             Unit::VcpuTime => "wall time of vCPUs: ",

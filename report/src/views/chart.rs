@@ -8,7 +8,7 @@ mod bands;
 use super::flame::palette::{Kind, Palette};
 use super::flame::{FlameOptions, draw, inferno_options, write_nothing};
 use super::phases::Phase;
-use super::{Content, Needs, Output, Renderer, View};
+use super::{Content, Needs, Output, Renderer, TIME_TITLE, View};
 use crate::export::folded::{FoldedOptions, frame_names};
 use crate::profile::Profile;
 use crate::profile::gather::Sampled;
@@ -247,9 +247,12 @@ impl Chart {
             // A box to the right began later, but it is not known when.
             "in the order of calls, whose times are not known"
         };
-        // A chart has time in any case.
-        let title = options.title.strip_prefix("time: ");
-        options.title = format!("{order}: {}", title.unwrap_or(&options.title));
+        let title = match profile.unit() {
+            // A chart has time in any case.
+            Unit::Sampled => options.title.trim_start_matches(TIME_TITLE),
+            _ => &options.title,
+        };
+        options.title = format!("{order}: {title}");
         let mut drawing = inferno_options(&options, &lines);
         drawing.count_name = match profile.unit() {
             Unit::Samples | Unit::Sampled | Unit::OffCpu => "us".to_owned(),
