@@ -567,7 +567,7 @@ fn record_beside<T>(
     let is_shown = StatusLine::has_place(args, source.hot.facts());
     if args.keep.is_some() {
         let folder = start::begin(|| window::create(args.file()), args.named_file())?;
-        start::warn(source.hot.facts());
+        start::warn_of(&source);
         let window = Window::start(args, args.file(), folder)?;
         let beside = begun(Arc::clone(&counters));
         let shown = is_shown.then(|| StatusLine::show(Arc::clone(&counters)));
@@ -592,7 +592,7 @@ fn record_beside<T>(
     let (pusher, writer) = pushing;
     #[cfg(not(feature = "report"))]
     let (writer, ()) = (output.writer()?, pushing);
-    start::warn(source.hot.facts());
+    start::warn_of(&source);
     let beside = begun(Arc::clone(&counters));
     let shown = is_shown.then(|| StatusLine::show(Arc::clone(&counters)));
     let summary = uniprof_record::record(source, writer, &plan, counters);

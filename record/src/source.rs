@@ -75,6 +75,8 @@ pub struct Source {
     pub monitor: Option<MonitorSource>,
     /// Where the observer says what vCPUs' threads handle, for the samples of the monitor.
     pub handled: Option<HandledExits>,
+    /// Warnings beside those of the hot part's facts.
+    pub warnings: Vec<String>,
 }
 
 /// The monitor of a guest, as a process.
@@ -94,6 +96,7 @@ impl Source {
             namer: None,
             monitor: None,
             handled: None,
+            warnings: Vec::new(),
         }
     }
 }
@@ -217,12 +220,26 @@ pub trait Namer: Send {
     /// Remembers the addresses of a sample, so that their code can be named.
     fn see(&mut self, chain: &[Frame]);
 
+    /// Remembers the address of a sample that was taken in the guest of process `pid`.
+    fn see_guest(&mut self, time_ns: u64, pid: u32, place: GuestPlace) {
+        let _ = (time_ns, pid, place);
+    }
+
     /// Requests the completion of an event; [`Namer::answer`] returns it later. Returns the event itself if it can't
     /// be completed.
     fn ask(&mut self, event: ModuleEvent) -> Option<ModuleEvent>;
 
     /// Returns the results since the last call; with `last`, waits for outstanding ones.
     fn answer(&mut self, last: bool) -> NamerAnswer;
+}
+
+/// Where a guest was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GuestPlace {
+    /// The address of its instruction.
+    pub ip: u64,
+    /// Whether it ran its kernel, or firmware.
+    pub in_kernel: bool,
 }
 
 /// Results of a [`Namer`].

@@ -90,15 +90,7 @@ pub fn open(pid: i32, images: Vec<Image>, plan: &Plan) -> Result<Source, SourceE
         ));
     }
     let monitor = Monitor::of(pid)?;
-    if monitor.is_stopped() {
-        return Err(SourceError(format!(
-            "process {pid} ({}) is stopped, by a signal such as SIGSTOP, and its guest with it: `kill -CONT {pid}` \
-             lets it run",
-            monitor.name
-        )));
-    }
-    let mut source = attach(&monitor, images, || find_threads(&monitor))?;
-    source.find_memory()?;
+    let mut source = open_guest(&monitor, images)?;
     let total = monitor.vcpus.len();
     source.note_what_was_found(total);
     let mut observer: Option<Box<dyn Observer>> = None;
@@ -114,6 +106,21 @@ pub fn open(pid: i32, images: Vec<Image>, plan: &Plan) -> Result<Source, SourceE
         handled,
         ..Source::of(Hot::StopWorld(Box::new(source)))
     })
+}
+
+/// Opens the guest of a monitor, and searches for its memory. See [`open`].
+pub(super) fn open_guest(monitor: &Monitor, images: Vec<Image>) -> Result<KvmSource, SourceError> {
+    let pid = monitor.pid;
+    if monitor.is_stopped() {
+        return Err(SourceError(format!(
+            "process {pid} ({}) is stopped, by a signal such as SIGSTOP, and its guest with it: `kill -CONT {pid}` \
+             lets it run",
+            monitor.name
+        )));
+    }
+    let mut source = attach(monitor, images, || find_threads(monitor))?;
+    source.find_memory()?;
+    Ok(source)
 }
 
 /// Asks KVM for the registers of a monitor's vCPUs, whose threads `find` finds, under the eyes of a guardian.
@@ -292,6 +299,11 @@ impl KvmSource {
             }
         }
         Ok(!has_run)
+    }
+
+    /// Whether the guest's memory was found.
+    pub(super) fn has_memory(&self) -> bool {
+        self.ram.layout().is_some()
     }
 
     fn note_what_was_found(&mut self, total: usize) {

@@ -1,0 +1,159 @@
+//! Names for the code of guests whose monitors are recorded as processes.
+//!
+//! Input: what was found in each guest before the recording, and the addresses of the samples that were taken in it.
+//! Output: mappings of its address space, and names of its kernel's functions. A guest that shows another kernel than
+//! the one that was found, as after a reset, loses its names: none may be of the wrong kernel.
+
+use crate::guest::linux::Linux;
+use crate::source::{GuestPlace, Namer, NamerAnswer};
+use uprof::Frame;
+use uprof::cold::{
+    ClockPair, GUEST_PATH, GUEST_USER_PATH, Mapping, ModuleChange, ModuleEvent, space_of_guest,
+};
+use uprof::cpu::is_kernel_address;
+
+/// Where the upper half of addresses begins.
+const UPPER_HALF: u64 = 1 << 63;
+
+/// A guest, and what is known of its code.
+pub struct MonitoredGuest {
+    pid: u32,
+    linux: Option<Linux>,
+    /// Its mappings, with times from the start of the recording on.
+    modules: Vec<ModuleEvent>,
+}
+
+impl MonitoredGuest {
+    /// The guest of process `pid`, with the mappings of its images.
+    pub fn with_images(pid: u32, images: Vec<ModuleEvent>) -> Self {
+        let mut modules = vec![mapped(pid, GUEST_PATH, u64::MAX)];
+        // The later mapping is the one that counts.
+        modules.extend(images.into_iter().map(|image| ModuleEvent {
+            time_ns: 1,
+            ..image
+        }));
+        MonitoredGuest {
+            pid,
+            linux: None,
+            modules,
+        }
+    }
+
+    /// The guest of process `pid`, which runs this kernel; `None` if the kernel's build isn't known.
+    pub fn with_linux(pid: u32, linux: Linux) -> Option<Self> {
+        let linux = linux.of_guest(space_of_guest(pid))?;
+        let user = mapped(pid, GUEST_USER_PATH, UPPER_HALF);
+        let guest = MonitoredGuest::with_images(pid, vec![user, linux.module_event(0)]);
+        Some(MonitoredGuest {
+            linux: Some(linux),
+            ..guest
+        })
+    }
+
+    /// Whether it runs another kernel at `place` than the one that was found: where that one has no code, or at an
+    /// address that no kernel for 64 bits uses, as firmware does after a reset.
+    fn is_another(&self, place: GuestPlace) -> bool {
+        self.linux.as_ref().is_some_and(|linux| {
+            let is_low = place.in_kernel && !is_kernel_address(place.ip);
+            is_low || linux.is_elsewhere(place.ip)
+        })
+    }
+}
+
+/// A mapping of the guest of process `pid`, from address 0 on.
+fn mapped(pid: u32, path: &str, length: u64) -> ModuleEvent {
+    ModuleEvent {
+        time_ns: 0,
+        space: space_of_guest(pid),
+        what: ModuleChange::Mapped(Mapping {
+            length,
+            path: path.into(),
+            ..Mapping::default()
+        }),
+    }
+}
+
+/// The [`Namer`] of processes, and of the guests of some.
+pub struct GuestNamer {
+    processes: Box<dyn Namer>,
+    guests: Vec<MonitoredGuest>,
+    answer: NamerAnswer,
+}
+
+impl GuestNamer {
+    /// Names the code of `guests`, and what `processes` names.
+    pub fn new(processes: Box<dyn Namer>, guests: Vec<MonitoredGuest>) -> Self {
+        GuestNamer {
+            processes,
+            guests,
+            answer: NamerAnswer::default(),
+        }
+    }
+
+    fn find(&self, pid: u32) -> Option<usize> {
+        self.guests.iter().position(|guest| guest.pid == pid)
+    }
+
+    /// Forgets a guest from a time on.
+    #[cold]
+    fn forget(&mut self, number: usize, time_ns: u64) {
+        let guest = self.guests.swap_remove(number);
+        self.answer.modules.push(ModuleEvent {
+            time_ns,
+            space: space_of_guest(guest.pid),
+            what: ModuleChange::Cleared,
+        });
+        let part = guest.linux.and_then(|mut linux| linux.part());
+        self.answer.parts.extend(part);
+    }
+}
+
+impl Namer for GuestNamer {
+    fn begin(&mut self, clock: ClockPair) -> ModuleEvent {
+        for guest in &mut self.guests {
+            let modules = std::mem::take(&mut guest.modules).into_iter();
+            self.answer.modules.extend(modules.map(|event| ModuleEvent {
+                time_ns: clock.monotonic_ns + event.time_ns,
+                ..event
+            }));
+        }
+        self.processes.begin(clock)
+    }
+
+    fn see(&mut self, chain: &[Frame]) {
+        self.processes.see(chain);
+    }
+
+    fn see_guest(&mut self, time_ns: u64, pid: u32, place: GuestPlace) {
+        let Some(number) = self.find(pid) else {
+            return;
+        };
+        let guest = &mut self.guests[number];
+        if guest.is_another(place) {
+            self.forget(number, time_ns);
+        } else if let Some(linux) = &mut guest.linux {
+            linux.saw(&[place.ip]);
+        }
+    }
+
+    fn ask(&mut self, event: ModuleEvent) -> Option<ModuleEvent> {
+        // The process runs another program, or is another one with the same number.
+        let is_new = !matches!(event.what, ModuleChange::Mapped(_));
+        if let Some(number) = self.find(event.space).filter(|_| is_new) {
+            self.forget(number, event.time_ns);
+        }
+        self.processes.ask(event)
+    }
+
+    fn answer(&mut self, last: bool) -> NamerAnswer {
+        let mut answer = self.processes.answer(last);
+        let kernels = self
+            .guests
+            .iter_mut()
+            .filter_map(|guest| guest.linux.as_mut());
+        answer.parts.extend(kernels.filter_map(Linux::part));
+        answer.parts.append(&mut self.answer.parts);
+        answer.modules.append(&mut self.answer.modules);
+        answer
+    }
+}
