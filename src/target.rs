@@ -119,7 +119,8 @@ const KIND_FLAGS: [KindFlag; 3] = [
 
 /// The message for `--host` with targets that are not guests of this machine, or whose vCPUs are not seen here.
 const HOST_REFUSAL: &str = "--host is for guests whose hypervisor says where their time goes: kvm:PID, qemu: and \
-                            libvirt: under KVM, and Xen domains";
+                            libvirt: under KVM, and Xen domains; with -a, without --ptrace, it names the code of all \
+                            guests under KVM";
 
 /// Ample time for a hypercall or a signal.
 const LOCAL_BUDGET: Duration = Duration::from_micros(200);

@@ -5,7 +5,7 @@
 //! 7), and the page tables of each process. The guest is not trusted: inconsistent tables are not taken for a kernel.
 
 mod marks;
-mod memory;
+pub(crate) mod memory;
 pub mod orc;
 mod processes;
 mod decompressor;
@@ -226,10 +226,9 @@ impl Linux {
         (!linux.build_id.is_empty()).then_some(linux)
     }
 
-    /// Whether its image is not where `address` of a kernel's image is.
-    pub fn is_elsewhere(&self, address: u64) -> bool {
-        let is_of_image = (IMAGES..IMAGES + memory::IMAGES_BYTES).contains(&address);
-        is_of_image && !self.kernel.text.contains(&address)
+    /// Where its code is.
+    pub fn text(&self) -> &Range<u64> {
+        &self.kernel.text
     }
 
     /// Number of the guest's boot that it belongs to.

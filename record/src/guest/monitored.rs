@@ -4,8 +4,10 @@
 //! Output: mappings of its address space, and names of its kernel's functions. A guest that shows another kernel than
 //! the one that was found, as after a reset, loses its names: none may be of the wrong kernel.
 
+use crate::guest::linux::memory::{IMAGES, IMAGES_BYTES};
 use crate::guest::linux::Linux;
 use crate::source::{GuestPlace, Namer, NamerAnswer};
+use std::ops::Range;
 use uprof::Frame;
 use uprof::cold::{
     ClockPair, GUEST_PATH, GUEST_USER_PATH, Mapping, ModuleChange, ModuleEvent, space_of_guest,
@@ -50,14 +52,14 @@ impl MonitoredGuest {
         })
     }
 
-    /// Whether it runs another kernel at `place` than the one that was found: where that one has no code, or at an
-    /// address that no kernel for 64 bits uses, as firmware does after a reset.
-    fn is_another(&self, place: GuestPlace) -> bool {
-        self.linux.as_ref().is_some_and(|linux| {
-            let is_low = place.in_kernel && !is_kernel_address(place.ip);
-            is_low || linux.is_elsewhere(place.ip)
-        })
-    }
+}
+
+/// Whether a guest whose kernel has its code at `text` runs another one at `place`: at an address of kernels' images
+/// where that one has no code, or at one that no kernel for 64 bits uses, as firmware does after a reset.
+fn is_another(text: &Range<u64>, place: GuestPlace) -> bool {
+    let is_low = place.in_kernel && !is_kernel_address(place.ip);
+    let is_of_image = (IMAGES..IMAGES + IMAGES_BYTES).contains(&place.ip);
+    is_low || is_of_image && !text.contains(&place.ip)
 }
 
 /// A mapping of the guest of process `pid`, from address 0 on.
@@ -128,11 +130,10 @@ impl Namer for GuestNamer {
         let Some(number) = self.find(pid) else {
             return;
         };
-        let guest = &mut self.guests[number];
-        if guest.is_another(place) {
-            self.forget(number, time_ns);
-        } else if let Some(linux) = &mut guest.linux {
-            linux.saw(&[place.ip]);
+        match &mut self.guests[number].linux {
+            Some(linux) if is_another(linux.text(), place) => self.forget(number, time_ns),
+            Some(linux) => linux.saw(&[place.ip]),
+            None => {}
         }
     }
 
@@ -155,5 +156,95 @@ impl Namer for GuestNamer {
         answer.parts.append(&mut self.answer.parts);
         answer.modules.append(&mut self.answer.modules);
         answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A namer of nothing.
+    struct Nothing;
+
+    impl Namer for Nothing {
+        fn begin(&mut self, clock: ClockPair) -> ModuleEvent {
+            ModuleEvent {
+                time_ns: clock.monotonic_ns,
+                ..mapped(0, "[kernel]", 1)
+            }
+        }
+
+        fn see(&mut self, _: &[Frame]) {}
+
+        fn ask(&mut self, event: ModuleEvent) -> Option<ModuleEvent> {
+            Some(event)
+        }
+
+        fn answer(&mut self, _: bool) -> NamerAnswer {
+            NamerAnswer::default()
+        }
+    }
+
+    #[test]
+    fn a_guest_has_mappings_until_its_process_is_another() {
+        let image = mapped(7, "/made/guest", 0x1000);
+        let guests = [7, 8].map(|pid| MonitoredGuest::with_images(pid, vec![image.clone()]));
+        let mut namer = GuestNamer::new(Box::new(Nothing), guests.into());
+        namer.begin(ClockPair {
+            monotonic_ns: 100,
+            realtime_ns: 0,
+            guest: None,
+        });
+        let mut told = |namer: &mut GuestNamer| {
+            let modules = namer.answer(false).modules.into_iter();
+            let told = modules.map(|event| match event.what {
+                ModuleChange::Mapped(mapping) => (event.time_ns, mapping.path),
+                _ => (event.time_ns, format!("{:x} cleared", event.space)),
+            });
+            told.collect::<Vec<_>>()
+        };
+        let of_one = [(100, GUEST_PATH.into()), (101, "/made/guest".into())];
+        assert_eq!(told(&mut namer), [of_one.clone(), of_one].concat());
+        let event = |space, what| ModuleEvent {
+            time_ns: 200,
+            space,
+            what,
+        };
+        // A file that it maps changes nothing; nor does what another process does.
+        for event in [
+            ModuleEvent {
+                space: 7,
+                ..image.clone()
+            },
+            event(9, ModuleChange::CopiedFrom(7)),
+        ] {
+            assert_eq!(namer.ask(event.clone()), Some(event));
+        }
+        assert_eq!(told(&mut namer), []);
+        namer.ask(event(7, ModuleChange::CopiedFrom(1)));
+        namer.ask(event(8, ModuleChange::Cleared));
+        namer.ask(event(8, ModuleChange::Cleared));
+        let cleared = [7, 8].map(|pid| (200, format!("8000000{pid} cleared")));
+        assert_eq!(told(&mut namer), cleared);
+    }
+
+    #[test]
+    fn another_kernel_is_told_by_where_it_runs() {
+        let text = IMAGES + 0x100_0000..IMAGES + 0x200_0000;
+        let is = |ip, in_kernel| is_another(&text, GuestPlace { ip, in_kernel });
+        // Its own code, a module, a driver's pages, a process.
+        for ip in [
+            text.start,
+            text.end - 1,
+            IMAGES + IMAGES_BYTES,
+            0xffff_8880_0000_0000,
+        ] {
+            assert!(!is(ip, true), "{ip:#x}");
+        }
+        assert!(!is(0x40_0000, false));
+        // Firmware, and kernels at other addresses.
+        for ip in [0xffff_fff0, text.start - 1, text.end] {
+            assert!(is(ip, true), "{ip:#x}");
+        }
     }
 }

@@ -32,33 +32,42 @@ pub struct MachineGuests {
 impl MachineGuests {
     /// Looks into all guests. Must be called on the thread that will sample, while it is the only one.
     pub fn find(images: &[Image]) -> Self {
-        let mut found = MachineGuests::default();
-        let begun = Instant::now();
         let mut is_used = vec![false; images.len()];
         let monitors = pids::all().into_iter();
         let monitors = monitors.filter(|pid| monitor::has_vcpus(*pid));
-        for (number, pid) in monitors.enumerate() {
-            let looked = if number >= GUESTS_MAX || begun.elapsed() > PATIENCE {
-                let why = format!(
-                    "a recording looks into {GUESTS_MAX} guests at most, and for {} s",
-                    PATIENCE.as_secs()
-                );
-                Err(SourceError(why))
-            } else {
-                look(pid, images, &mut is_used)
-            };
-            match looked {
-                Ok(guest) => found.guests.push(guest),
-                Err(SourceError(why)) => found.warnings.push(format!(
-                    "the time of the guest of process {pid} has no functions: {why}"
-                )),
-            }
-        }
+        let mut found = MachineGuests::default();
+        found.look_at_all(monitors, PATIENCE, |pid| look(pid, images, &mut is_used));
         let unused = images.iter().zip(is_used).filter(|(_, is_used)| !is_used);
         found.warnings.extend(unused.map(|(image, _)| {
             format!("no guest that runs now has the code of {}", image.path.display())
         }));
         found
+    }
+
+    /// Looks into the guests of `monitors`, with a warning for each of which nothing gets known.
+    fn look_at_all(
+        &mut self,
+        monitors: impl Iterator<Item = i32>,
+        patience: Duration,
+        mut look: impl FnMut(i32) -> Result<MonitoredGuest, SourceError>,
+    ) {
+        let begun = Instant::now();
+        for (number, pid) in monitors.enumerate() {
+            let looked = if number >= GUESTS_MAX || begun.elapsed() > patience {
+                let seconds = patience.as_secs();
+                let why =
+                    format!("a recording looks into {GUESTS_MAX} guests at most, and for {seconds} s");
+                Err(SourceError(why))
+            } else {
+                look(pid)
+            };
+            match looked {
+                Ok(guest) => self.guests.push(guest),
+                Err(SourceError(why)) => self.warnings.push(format!(
+                    "the time of the guest of process {pid} has no functions: {why}"
+                )),
+            }
+        }
     }
 
     /// Adds the names of their code to `source`, which records all processes.
@@ -159,4 +168,41 @@ fn code_of(guest: &mut KvmSource, images: &[Image]) -> Result<Vec<Code>, SourceE
         std::thread::sleep(BETWEEN_ROUNDS);
     }
     Ok(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guests_beyond_the_limits_are_told() {
+        let look = |pid: i32| match pid {
+            3 => Err(SourceError("it is gone".into())),
+            _ => Ok(MonitoredGuest::with_images(pid as u32, Vec::new())),
+        };
+        let found = |most: i32, patience| {
+            let mut found = MachineGuests::default();
+            found.look_at_all(1..most + 1, patience, look);
+            found
+        };
+        let most = GUESTS_MAX as i32;
+        let all = found(most, PATIENCE);
+        assert_eq!(all.guests.len(), GUESTS_MAX - 1);
+        assert_eq!(
+            all.warnings,
+            ["the time of the guest of process 3 has no functions: it is gone"]
+        );
+        let more = found(most + 2, PATIENCE);
+        assert_eq!((more.guests.len(), more.warnings.len()), (GUESTS_MAX - 1, 3));
+        let late = found(2, Duration::ZERO);
+        assert_eq!((late.guests.len(), late.warnings.len()), (0, 2));
+        let own = std::process::id() as i32;
+        assert!(!monitor::has_vcpus(own) && !monitor::has_vcpus(i32::MAX));
+        let said = look_at(own);
+        assert!(said.contains("runs no guest under KVM"), "{said}");
+    }
+
+    fn look_at(pid: i32) -> String {
+        super::look(pid, &[], &mut []).err().unwrap().0
+    }
 }

@@ -6,7 +6,7 @@ use super::chains::{self, Chains, LocalNode};
 use crate::profile::filter::{Filter, Verdict};
 use crate::recording::account::{Account, is_shallow};
 use crate::recording::rows::EffectiveRows;
-use crate::recording::spaces::Place;
+use crate::recording::spaces::{GuestCode, Place};
 use crate::recording::survey::{BlockSurvey, Survey, fault_of, survey_block};
 use crate::recording::unit::{Unit, Weight};
 use crate::recording::{Recording, SampleBlockPlace};
@@ -56,8 +56,19 @@ pub(super) struct LocalRow {
     pub lacks_caller: bool,
     /// Local number of the innermost frame.
     pub node: Option<u32>,
-    /// Whether the thread ran a guest there, whose code is not in the stack.
-    pub in_guest: bool,
+    /// The code of the guest that the thread ran there, which is not in the stack.
+    pub guest: Option<LocalGuest>,
+}
+
+/// Code of a guest, in a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum LocalGuest {
+    /// It is not known.
+    Unknown,
+    /// Of a process of the guest.
+    User,
+    /// The number of its place.
+    At(u32),
 }
 
 /// Views that have a table of all the block's nodes. Of more, as where a program maps something between each two
@@ -93,7 +104,7 @@ struct BlockReader<'a, 's> {
     /// Local nodes of unwound stacks.
     unwound: Chains,
     /// If samples are merged: the row of each stack, state, stop and lateness.
-    merged: Option<WordMap<u64, usize>>,
+    merged: Option<WordMap<(u64, u64), usize>>,
 }
 
 impl BlockStacks {
@@ -211,9 +222,13 @@ impl BlockReader<'_, '_> {
             None => row.node.map(|node| self.local(row, number, node)),
         };
         let lacks_caller = self.lacks_caller(row, unwound.as_ref());
-        let stop = unwound.and_then(|it| it.stop).unwrap_or(row.stop);
+        let guest = self.guest(row);
+        let stop = match guest {
+            // The guest's own callers are not known.
+            Some(LocalGuest::User | LocalGuest::At(_)) => Stop::NotWalked,
+            _ => unwound.and_then(|it| it.stop).unwrap_or(row.stop),
+        };
         let late = is_late(row.details.late_ns);
-        let in_guest = row.details.guest_ip.is_some();
         let is_pooled = row.wait.is_some_and(|wait| wait.count > 1);
         let pooled = if is_pooled { weight.amount } else { 0 };
         let rows = &mut self.stacks.rows;
@@ -221,7 +236,13 @@ impl BlockReader<'_, '_> {
             let above = node.map_or(0, |node| u64::from(node) + 1);
             let tags = u64::from(row.state.number()) << 10 | u64::from(stop.number()) << 2;
             let flags = u64::from(late) << 1 | u64::from(lacks_caller);
-            let key = above << 17 | u64::from(in_guest) << 16 | tags | flags;
+            let code = match guest {
+                None => 0,
+                Some(LocalGuest::Unknown) => 1,
+                Some(LocalGuest::User) => 2,
+                Some(LocalGuest::At(place)) => u64::from(place) + 3,
+            };
+            let key = (above << 16 | tags | flags, code);
             let number = *merged.entry(key).or_insert(rows.len());
             if let Some(alike) = rows.get_mut(number) {
                 alike.weight.add(weight);
@@ -242,7 +263,7 @@ impl BlockReader<'_, '_> {
             shallow,
             lacks_caller,
             node,
-            in_guest,
+            guest,
         });
     }
 
@@ -331,14 +352,29 @@ impl BlockReader<'_, '_> {
         is_shallow(stop, self.recording.metadata().target.kind, kernel)
     }
 
+    /// The code of the guest that the thread of `row` ran, if it did.
+    fn guest(&mut self, row: &Row<'_>) -> Option<LocalGuest> {
+        let address = row.details.guest_ip?;
+        let spaces = self.recording.spaces();
+        let code = spaces.in_guest(row.task.space, row.time_ns, address);
+        Some(match code {
+            GuestCode::Unknown => LocalGuest::Unknown,
+            GuestCode::User => LocalGuest::User,
+            GuestCode::At(place) => LocalGuest::At(self.number(place)),
+        })
+    }
+
     /// The number of the place of `frame` of `row`.
     fn place(&mut self, row: &Row<'_>, frame: Frame) -> u32 {
         let spaces = self.recording.spaces();
         let space = self.recording.guest_spaces().of_row(row);
-        let place = Place {
+        self.number(Place {
             is_return: frame.kind == FrameKind::Return,
             ..spaces.place(space, row.time_ns, frame.lookup_address())
-        };
+        })
+    }
+
+    fn number(&mut self, place: Place) -> u32 {
         let next = self.stacks.places.len() as u32;
         let number = *self.places.entry(place).or_insert(next);
         if number == next {
