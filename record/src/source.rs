@@ -221,8 +221,8 @@ pub trait Namer: Send {
     fn see(&mut self, chain: &[Frame]);
 
     /// Remembers the address of a sample that was taken in the guest of process `pid`.
-    fn see_guest(&mut self, time_ns: u64, pid: u32, place: GuestPlace) {
-        let _ = (time_ns, pid, place);
+    fn see_guest(&mut self, time_ns: u64, pid: u32, address: u64) {
+        let _ = (time_ns, pid, address);
     }
 
     /// Requests the completion of an event; [`Namer::answer`] returns it later. Returns the event itself if it can't
@@ -231,15 +231,6 @@ pub trait Namer: Send {
 
     /// Returns the results since the last call; with `last`, waits for outstanding ones.
     fn answer(&mut self, last: bool) -> NamerAnswer;
-}
-
-/// Where a guest was.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GuestPlace {
-    /// The address of its instruction.
-    pub ip: u64,
-    /// Whether it ran its kernel, or firmware.
-    pub in_kernel: bool,
 }
 
 /// Results of a [`Namer`].

@@ -1146,7 +1146,7 @@ fn code_of_a_guest_is_above_its_time() {
         "run_vcpu;[guest] 1\n\
          run_vcpu;[guest];[guest user] 2\n\
          run_vcpu;[guest];[guest]+0xffffffffc0001234 1\n\
-         run_vcpu;[guest];guest_idle_[k] 2\n"
+         run_vcpu;[guest];guest_idle 2\n"
     );
 }
 

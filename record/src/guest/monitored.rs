@@ -4,15 +4,14 @@
 //! Output: mappings of its address space, and names of its kernel's functions. A guest that shows another kernel than
 //! the one that was found, as after a reset, loses its names: none may be of the wrong kernel.
 
-use crate::guest::linux::memory::{IMAGES, IMAGES_BYTES};
 use crate::guest::linux::Linux;
-use crate::source::{GuestPlace, Namer, NamerAnswer};
+use crate::guest::linux::memory::{IMAGES, IMAGES_BYTES};
+use crate::source::{Namer, NamerAnswer};
 use std::ops::Range;
 use uprof::Frame;
 use uprof::cold::{
     ClockPair, GUEST_PATH, GUEST_USER_PATH, Mapping, ModuleChange, ModuleEvent, space_of_guest,
 };
-use uprof::cpu::is_kernel_address;
 
 /// Where the upper half of addresses begins.
 const UPPER_HALF: u64 = 1 << 63;
@@ -51,15 +50,12 @@ impl MonitoredGuest {
             ..guest
         })
     }
-
 }
 
-/// Whether a guest whose kernel has its code at `text` runs another one at `place`: at an address of kernels' images
-/// where that one has no code, or at one that no kernel for 64 bits uses, as firmware does after a reset.
-fn is_another(text: &Range<u64>, place: GuestPlace) -> bool {
-    let is_low = place.in_kernel && !is_kernel_address(place.ip);
-    let is_of_image = (IMAGES..IMAGES + IMAGES_BYTES).contains(&place.ip);
-    is_low || is_of_image && !text.contains(&place.ip)
+/// Whether a guest whose kernel has its code at `text` runs another one at `address`: where the image of a kernel may be,
+/// but not that one's code. (Whether it ran a kernel at all, hosts before Linux 6.9 don't say truly.)
+fn is_another(text: &Range<u64>, address: u64) -> bool {
+    (IMAGES..IMAGES + IMAGES_BYTES).contains(&address) && !text.contains(&address)
 }
 
 /// A mapping of the guest of process `pid`, from address 0 on.
@@ -126,13 +122,13 @@ impl Namer for GuestNamer {
         self.processes.see(chain);
     }
 
-    fn see_guest(&mut self, time_ns: u64, pid: u32, place: GuestPlace) {
+    fn see_guest(&mut self, time_ns: u64, pid: u32, address: u64) {
         let Some(number) = self.find(pid) else {
             return;
         };
         match &mut self.guests[number].linux {
-            Some(linux) if is_another(linux.text(), place) => self.forget(number, time_ns),
-            Some(linux) => linux.saw(&[place.ip]),
+            Some(linux) if is_another(linux.text(), address) => self.forget(number, time_ns),
+            Some(linux) => linux.saw(&[address]),
             None => {}
         }
     }
@@ -231,20 +227,19 @@ mod tests {
     #[test]
     fn another_kernel_is_told_by_where_it_runs() {
         let text = IMAGES + 0x100_0000..IMAGES + 0x200_0000;
-        let is = |ip, in_kernel| is_another(&text, GuestPlace { ip, in_kernel });
+        let is = |address| is_another(&text, address);
         // Its own code, a module, a driver's pages, a process.
         for ip in [
             text.start,
             text.end - 1,
             IMAGES + IMAGES_BYTES,
             0xffff_8880_0000_0000,
+            0x40_0000,
         ] {
-            assert!(!is(ip, true), "{ip:#x}");
+            assert!(!is(ip), "{ip:#x}");
         }
-        assert!(!is(0x40_0000, false));
-        // Firmware, and kernels at other addresses.
-        for ip in [0xffff_fff0, text.start - 1, text.end] {
-            assert!(is(ip, true), "{ip:#x}");
+        for ip in [IMAGES, text.start - 1, text.end] {
+            assert!(is(ip), "{ip:#x}");
         }
     }
 }

@@ -25,8 +25,6 @@ pub struct Slot {
     pub stop: Stop,
     /// Measurements beside the stack.
     pub details: Details,
-    /// Whether the guest's address in these is of its kernel, or firmware.
-    pub in_guest_kernel: bool,
     /// Registers; none if the mask is empty.
     pub registers: Registers,
     /// How long the task was off the processor; `None` for a sample.
@@ -49,7 +47,6 @@ impl Slot {
             state: State::Running,
             stop: Stop::NotWalked,
             details: Details::default(),
-            in_guest_kernel: false,
             registers: Registers::default(),
             wait: None,
             keep_stack: false,
@@ -67,7 +64,6 @@ impl Slot {
         self.state = state;
         self.stop = Stop::NotWalked;
         self.details = Details::default();
-        self.in_guest_kernel = false;
         self.registers.clear();
         self.wait = None;
         self.keep_stack = false;

@@ -10,7 +10,7 @@ use crate::source::control::Counters;
 use crate::source::handled::HandledExits;
 use crate::source::ring::Drain;
 use crate::source::slot::{Note, NoteKind, Slot};
-use crate::source::{Facts, GuestPlace, HeldImage, Namer};
+use crate::source::{Facts, HeldImage, Namer};
 use crate::sys::clock::monotonic_ns;
 use crate::writing::guest_kernels::{GuestKernels, StackSettings};
 use crate::writing::monitor_part::MonitorPart;
@@ -342,9 +342,7 @@ impl<W: Write> Encoder<W> {
             if let Some(namer) = namer {
                 namer.see(slot.chain());
                 if let Some(ip) = slot.details.guest_ip {
-                    let in_kernel = slot.in_guest_kernel;
-                    let place = GuestPlace { ip, in_kernel };
-                    namer.see_guest(slot.time_ns, slot.task.space, place);
+                    namer.see_guest(slot.time_ns, slot.task.space, ip);
                 }
             }
             if let Some(reports) = reports {

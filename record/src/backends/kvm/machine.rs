@@ -39,7 +39,10 @@ impl MachineGuests {
         found.look_at_all(monitors, PATIENCE, |pid| look(pid, images, &mut is_used));
         let unused = images.iter().zip(is_used).filter(|(_, is_used)| !is_used);
         found.warnings.extend(unused.map(|(image, _)| {
-            format!("no guest that runs now has the code of {}", image.path.display())
+            format!(
+                "no guest that runs now has the code of {}",
+                image.path.display()
+            )
         }));
         found
     }
@@ -55,8 +58,9 @@ impl MachineGuests {
         for (number, pid) in monitors.enumerate() {
             let looked = if number >= GUESTS_MAX || begun.elapsed() > patience {
                 let seconds = patience.as_secs();
-                let why =
-                    format!("a recording looks into {GUESTS_MAX} guests at most, and for {seconds} s");
+                let why = format!(
+                    "a recording looks into {GUESTS_MAX} guests at most, and for {seconds} s"
+                );
                 Err(SourceError(why))
             } else {
                 look(pid)
@@ -193,7 +197,10 @@ mod tests {
             ["the time of the guest of process 3 has no functions: it is gone"]
         );
         let more = found(most + 2, PATIENCE);
-        assert_eq!((more.guests.len(), more.warnings.len()), (GUESTS_MAX - 1, 3));
+        assert_eq!(
+            (more.guests.len(), more.warnings.len()),
+            (GUESTS_MAX - 1, 3)
+        );
         let late = found(2, Duration::ZERO);
         assert_eq!((late.guests.len(), late.warnings.len()), (0, 2));
         let own = std::process::id() as i32;

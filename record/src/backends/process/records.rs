@@ -97,10 +97,8 @@ impl RecordReader {
         sink: &mut Sink,
     ) {
         let done = match kind {
-            abi::PERF_RECORD_SAMPLE => match guest_mode(misc) {
-                Some(_) if self.leaves_out_guests => Some(()),
-                guest => self.sample(body, guest, sink),
-            },
+            abi::PERF_RECORD_SAMPLE if is_of_guest(misc) && self.leaves_out_guests => Some(()),
+            abi::PERF_RECORD_SAMPLE => self.sample(body, is_of_guest(misc), sink),
             abi::PERF_RECORD_MMAP2 => self.mapped(body, sink),
             abi::PERF_RECORD_COMM => self.named(body, misc, sink),
             abi::PERF_RECORD_FORK => self.forked(body, sink),
@@ -117,7 +115,7 @@ impl RecordReader {
         }
     }
 
-    fn sample(&mut self, body: &[u8], guest: Option<GuestMode>, sink: &mut Sink) -> Option<()> {
+    fn sample(&mut self, body: &[u8], of_guest: bool, sink: &mut Sink) -> Option<()> {
         let (task, time_ns) = self.of_sample(body)?;
         if time_ns < self.since_ns || self.executing.child == Some(task.space) {
             return Some(());
@@ -126,8 +124,8 @@ impl RecordReader {
             return Some(());
         };
         let whole = self.read_sample(body, State::Running, &mut slot);
-        if let Some(guest) = guest {
-            be_of_guest(&mut slot, guest);
+        if of_guest {
+            be_of_guest(&mut slot);
         }
         sink.put(slot);
         whole
@@ -323,27 +321,16 @@ impl RecordReader {
     }
 }
 
-/// What of a guest the processor ran.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum GuestMode {
-    Kernel,
-    User,
-}
-
-/// What of a guest the processor ran; `None` if it was in none.
-fn guest_mode(misc: u16) -> Option<GuestMode> {
-    match u32::from(misc) & abi::PERF_RECORD_MISC_CPUMODE_MASK {
-        abi::PERF_RECORD_MISC_GUEST_KERNEL => Some(GuestMode::Kernel),
-        abi::PERF_RECORD_MISC_GUEST_USER => Some(GuestMode::User),
-        _ => None,
-    }
+/// Whether the processor was in a guest.
+fn is_of_guest(misc: u16) -> bool {
+    let mode = u32::from(misc) & abi::PERF_RECORD_MISC_CPUMODE_MASK;
+    mode == abi::PERF_RECORD_MISC_GUEST_KERNEL || mode == abi::PERF_RECORD_MISC_GUEST_USER
 }
 
 /// Makes the address of a sample that was taken in a guest, which is all that the kernel reports of it, the guest's. Of
 /// the monitor's own stack, the registers know where it went to the kernel.
-fn be_of_guest(slot: &mut Slot, mode: GuestMode) {
+fn be_of_guest(slot: &mut Slot) {
     slot.details.guest_ip = slot.chain().first().map(|frame| frame.address);
-    slot.in_guest_kernel = mode == GuestMode::Kernel;
     slot.clear_chain();
     user_ip(slot);
 }
@@ -485,16 +472,8 @@ mod tests {
                 &share,
                 &mut sink,
             );
-            let found = drain.sample(|slot| {
-                let ip = slot.details.guest_ip;
-                (ip, slot.in_guest_kernel, slot.chain().to_vec())
-            });
-            let in_kernel = mode == abi::PERF_RECORD_MISC_GUEST_KERNEL;
-            let expected = (
-                Some(guest_ip),
-                in_kernel,
-                vec![Frame::exact(0x7f00_0000_1234)],
-            );
+            let found = drain.sample(|slot| (slot.details.guest_ip, slot.chain().to_vec()));
+            let expected = (Some(guest_ip), vec![Frame::exact(0x7f00_0000_1234)]);
             assert_eq!(found, (!leaves_out_guests).then_some(expected));
         }
     }
