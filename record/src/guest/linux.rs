@@ -226,6 +226,11 @@ impl Linux {
         (!linux.build_id.is_empty()).then_some(linux)
     }
 
+    /// The address of the notes with its build-id.
+    pub fn notes(&self) -> Option<u64> {
+        self.kernel.marks.notes.as_ref().map(|notes| notes.start)
+    }
+
     /// Where its code is.
     pub fn text(&self) -> &Range<u64> {
         &self.kernel.text

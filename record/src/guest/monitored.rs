@@ -7,7 +7,10 @@
 use crate::guest::linux::Linux;
 use crate::guest::linux::memory::{IMAGES, IMAGES_BYTES};
 use crate::source::{Namer, NamerAnswer};
+use crate::sys::clock::monotonic_ns;
+use std::fs::File;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use uprof::Frame;
 use uprof::cold::{
     ClockPair, GUEST_PATH, GUEST_USER_PATH, Mapping, ModuleChange, ModuleEvent, space_of_guest,
@@ -16,10 +19,33 @@ use uprof::cold::{
 /// Where the upper half of addresses begins.
 const UPPER_HALF: u64 = 1 << 63;
 
+/// Bytes in a guest that are the same as long as it runs the same kernel.
+pub struct Mark {
+    /// `/proc/PID/mem` of the monitor.
+    memory: File,
+    at: u64,
+    bytes: Vec<u8>,
+}
+
+impl Mark {
+    /// So many bytes of a monitor's memory, from an address on; `None` if they can't be read.
+    pub fn of(memory: File, at: u64, length: usize) -> Option<Mark> {
+        let mut bytes = vec![0; length];
+        memory.read_exact_at(&mut bytes, at).ok()?;
+        Some(Mark { memory, at, bytes })
+    }
+
+    /// Whether they have changed. Those of a monitor that has ended have not.
+    fn has_changed(&self) -> bool {
+        let mut now = vec![0; self.bytes.len()];
+        self.memory.read_exact_at(&mut now, self.at).is_ok() && now != self.bytes
+    }
+}
+
 /// A guest, and what is known of its code.
 pub struct MonitoredGuest {
     pid: u32,
-    linux: Option<Linux>,
+    linux: Option<(Linux, Mark)>,
     /// Its mappings, with times from the start of the recording on.
     modules: Vec<ModuleEvent>,
 }
@@ -40,13 +66,14 @@ impl MonitoredGuest {
         }
     }
 
-    /// The guest of process `pid`, which runs this kernel; `None` if the kernel's build isn't known.
-    pub fn with_linux(pid: u32, linux: Linux) -> Option<Self> {
+    /// The guest of process `pid`, which runs this kernel as long as `mark` is the same; `None` if the kernel's build isn't
+    /// known.
+    pub fn with_linux(pid: u32, linux: Linux, mark: Mark) -> Option<Self> {
         let linux = linux.of_guest(space_of_guest(pid))?;
         let user = mapped(pid, GUEST_USER_PATH, UPPER_HALF);
         let guest = MonitoredGuest::with_images(pid, vec![user, linux.module_event(0)]);
         Some(MonitoredGuest {
-            linux: Some(linux),
+            linux: Some((linux, mark)),
             ..guest
         })
     }
@@ -101,7 +128,7 @@ impl GuestNamer {
             space: space_of_guest(guest.pid),
             what: ModuleChange::Cleared,
         });
-        let part = guest.linux.and_then(|mut linux| linux.part());
+        let part = guest.linux.and_then(|(mut linux, _)| linux.part());
         self.answer.parts.extend(part);
     }
 }
@@ -127,8 +154,8 @@ impl Namer for GuestNamer {
             return;
         };
         match &mut self.guests[number].linux {
-            Some(linux) if is_another(linux.text(), address) => self.forget(number, time_ns),
-            Some(linux) => linux.saw(&[address]),
+            Some((linux, _)) if is_another(linux.text(), address) => self.forget(number, time_ns),
+            Some((linux, _)) => linux.saw(&[address]),
             None => {}
         }
     }
@@ -143,12 +170,21 @@ impl Namer for GuestNamer {
     }
 
     fn answer(&mut self, last: bool) -> NamerAnswer {
+        let has_changed = |guest: &MonitoredGuest| {
+            let linux = guest.linux.as_ref();
+            linux.is_some_and(|(_, mark)| mark.has_changed())
+        };
+        while let Some(number) = self.guests.iter().position(has_changed) {
+            self.forget(number, monotonic_ns());
+        }
         let mut answer = self.processes.answer(last);
         let kernels = self
             .guests
             .iter_mut()
             .filter_map(|guest| guest.linux.as_mut());
-        answer.parts.extend(kernels.filter_map(Linux::part));
+        answer
+            .parts
+            .extend(kernels.filter_map(|(linux, _)| linux.part()));
         answer.parts.append(&mut self.answer.parts);
         answer.modules.append(&mut self.answer.modules);
         answer
@@ -191,7 +227,7 @@ mod tests {
             realtime_ns: 0,
             guest: None,
         });
-        let mut told = |namer: &mut GuestNamer| {
+        let told = |namer: &mut GuestNamer| {
             let modules = namer.answer(false).modules.into_iter();
             let told = modules.map(|event| match event.what {
                 ModuleChange::Mapped(mapping) => (event.time_ns, mapping.path),
@@ -222,6 +258,20 @@ mod tests {
         namer.ask(event(8, ModuleChange::Cleared));
         let cleared = [7, 8].map(|pid| (200, format!("8000000{pid} cleared")));
         assert_eq!(told(&mut namer), cleared);
+    }
+
+    #[test]
+    fn a_kernel_is_told_by_its_mark() {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&[7; 100], 0).unwrap();
+        let mark = Mark::of(file.try_clone().unwrap(), 10, 36).unwrap();
+        file.write_all_at(&[8], 46).unwrap();
+        assert!(!mark.has_changed());
+        file.write_all_at(&[8], 45).unwrap();
+        assert!(mark.has_changed());
+        file.set_len(20).unwrap();
+        assert!(!mark.has_changed(), "it has ended");
+        assert!(Mark::of(file, 10, 36).is_none());
     }
 
     #[test]

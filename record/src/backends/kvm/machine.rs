@@ -6,8 +6,8 @@
 use super::monitor::{self, Monitor};
 use super::source::{self, KvmSource};
 use crate::elf::Image;
-use crate::guest::linux::{self, NotRead};
-use crate::guest::monitored::{GuestNamer, MonitoredGuest};
+use crate::guest::linux::{self, Linux, NotRead};
+use crate::guest::monitored::{GuestNamer, Mark, MonitoredGuest};
 use crate::source::{Frozen, Source, SourceError, StopWorld, Vcpus};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::pids;
@@ -21,6 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Samples of a guest whose code is compared with images, and the time between them.
 const ROUNDS: u32 = 16;
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(5);
+/// Length of a note with a build-id of 20 bytes, the first of a kernel's.
+const NOTE_BYTES: usize = 36;
 
 /// The guests of this machine.
 #[derive(Default)]
@@ -105,8 +107,12 @@ fn look(pid: i32, images: &[Image], is_used: &mut [bool]) -> Result<MonitoredGue
     }
     let number = pid.unsigned_abs();
     match linux::read(&mut guest) {
-        Ok(Some(linux)) => MonitoredGuest::with_linux(number, linux)
-            .ok_or_else(|| SourceError("its Linux kernel has no build-id".into())),
+        Ok(Some(linux)) => {
+            let mark = mark(&mut guest, &linux)?;
+            let named = mark.and_then(|mark| MonitoredGuest::with_linux(number, linux, mark));
+            named
+                .ok_or_else(|| SourceError("the build-id of its Linux kernel was not found".into()))
+        }
         Ok(None) => {
             let modules = placed(&mut guest, number, images, is_used)?;
             Ok(MonitoredGuest::with_images(number, modules))
@@ -116,6 +122,24 @@ fn look(pid: i32, images: &[Image], is_used: &mut [bool]) -> Result<MonitoredGue
         ))),
         Err(NotRead::Failed(error)) => Err(error),
     }
+}
+
+/// The notes of the guest's kernel, by which it is known again.
+fn mark(guest: &mut KvmSource, linux: &Linux) -> Result<Option<Mark>, SourceError> {
+    let Some(notes) = linux.notes() else {
+        return Ok(None);
+    };
+    let mut vcpus = Vcpus::new();
+    for _ in 0..ROUNDS {
+        // Page tables of a process may not have them.
+        if let Some(mark) = guest.mark(notes, NOTE_BYTES) {
+            return Ok(Some(mark));
+        }
+        std::thread::sleep(BETWEEN_ROUNDS);
+        vcpus.clear();
+        Frozen::freeze(&mut *guest, &mut vcpus)?.resume()?;
+    }
+    Ok(None)
 }
 
 /// The mappings of those images whose code the guest runs.
@@ -210,6 +234,6 @@ mod tests {
     }
 
     fn look_at(pid: i32) -> String {
-        super::look(pid, &[], &mut []).err().unwrap().0
+        look(pid, &[], &mut []).err().unwrap().0
     }
 }

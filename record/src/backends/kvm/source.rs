@@ -11,6 +11,7 @@ use crate::guest::boots::Boots;
 use crate::guest::command::Child;
 use crate::guest::guardian::Guardian;
 use crate::guest::held::let_all_go;
+use crate::guest::monitored::Mark;
 use crate::guest::page_tables::{Paging, Roots};
 use crate::guest::pauses::PauseWriter;
 use crate::guest::processor_time::{MISSED_TIME, VcpuTimes};
@@ -299,6 +300,14 @@ impl KvmSource {
             }
         }
         Ok(!has_run)
+    }
+
+    /// The bytes at a guest's address, as its vCPUs translated it in the last sample, to be looked at again.
+    pub(super) fn mark(&mut self, address: u64, bytes: usize) -> Option<Mark> {
+        let mut paging = self.vcpus.iter().map(|vcpu| vcpu.paging);
+        let physical = paging.find_map(|it| it.translate(&mut self.ram, address).ok()?.physical());
+        let at = self.ram.place_of(physical?, bytes)?;
+        Mark::of(self.memory.try_clone().ok()?, at, bytes)
     }
 
     /// Whether the guest's memory was found.
