@@ -15,9 +15,7 @@ use uprof::Frame;
 use uprof::cold::{
     ClockPair, GUEST_PATH, GUEST_USER_PATH, Mapping, ModuleChange, ModuleEvent, space_of_guest,
 };
-
-/// Where the upper half of addresses begins.
-const UPPER_HALF: u64 = 1 << 63;
+use uprof::cpu::KERNEL_HALF;
 
 /// Bytes in a guest that are the same as long as it runs the same kernel.
 pub struct Mark {
@@ -66,11 +64,11 @@ impl MonitoredGuest {
         }
     }
 
-    /// The guest of process `pid`, which runs this kernel as long as `mark` is the same; `None` if the kernel's build isn't
-    /// known.
+    /// The guest of process `pid`, which runs this kernel as long as `mark` is the same; `None` if the kernel's build is
+    /// not known.
     pub fn with_linux(pid: u32, linux: Linux, mark: Mark) -> Option<Self> {
         let linux = linux.of_guest(space_of_guest(pid))?;
-        let user = mapped(pid, GUEST_USER_PATH, UPPER_HALF);
+        let user = mapped(pid, GUEST_USER_PATH, KERNEL_HALF);
         let guest = MonitoredGuest::with_images(pid, vec![user, linux.module_event(0)]);
         Some(MonitoredGuest {
             linux: Some((linux, mark)),
@@ -79,8 +77,8 @@ impl MonitoredGuest {
     }
 }
 
-/// Whether a guest whose kernel has its code at `text` runs another one at `address`: where the image of a kernel may be,
-/// but not that one's code. (Whether it ran a kernel at all, hosts before Linux 6.9 don't say truly.)
+/// Whether a guest whose kernel has its code at `text` runs another one at `address`: where the image of a kernel may
+/// be, but not that one's code. (Whether it ran a kernel at all, hosts before Linux 6.9 don't say truly.)
 fn is_another(text: &Range<u64>, address: u64) -> bool {
     (IMAGES..IMAGES + IMAGES_BYTES).contains(&address) && !text.contains(&address)
 }
