@@ -28,6 +28,7 @@ use uniprof_report::diff::{
 };
 use uniprof_report::images::Library;
 use uniprof_report::recording::Recording;
+use uniprof_report::stacks::Tables;
 use uniprof_report::text::short;
 
 /// Run two commands in turns until it is certain which is faster, and where
@@ -123,7 +124,8 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
 fn compare_folders(args: &Args, folders: [&str; 2], library: &Library) -> anyhow::Result<Diff> {
     let [a, b] = folders.map(|folder| folders::open(folder, &args.selecting, library));
     let recordings = [a?, b?];
-    let mut found = Look::new(args, &recordings, library).compare(&Sequence::new(1), args)?;
+    let tables = Tables::of_builds(library);
+    let mut found = Look::new(args, &recordings, &tables).compare(&Sequence::new(1), args)?;
     if !folders::are_in_turns(found_sides(&recordings).each_ref().map(Vec::as_slice)) {
         found.warnings.push(
             "the runs of A and B were not made in turns, so load that came meanwhile looks like a change; `uniprof \
@@ -160,6 +162,8 @@ fn compare_commands(args: &Args, library: &Library) -> anyhow::Result<Diff> {
         }
     }
     let sequence = Sequence::new(args.most);
+    // Every look is at all runs again, and most of their time is that of images.
+    let tables = Tables::of_builds(library);
     let mut recordings = [Vec::new(), Vec::new()];
     let mut progress = RunProgress::new(args.most);
     let mut found: Option<Diff> = None;
@@ -175,7 +179,7 @@ fn compare_commands(args: &Args, library: &Library) -> anyhow::Result<Diff> {
             recordings[side].push(recording);
         }
         if sequence.is_look(pair + 1) {
-            let mut look = Look::new(args, &recordings, library).compare(&sequence, args)?;
+            let mut look = Look::new(args, &recordings, &tables).compare(&sequence, args)?;
             let standing = Standing::new(&look, &look.times.unwrap_or_default(), args.detect);
             progress.stands(&standing);
             look.ending = Some(ending(pair + 1, &standing, args.detect));
@@ -254,17 +258,21 @@ fn refuse_short(recording: &Recording, command: &str) -> anyhow::Result<()> {
 }
 
 /// A look at all runs.
-struct Look<'r> {
+struct Look<'r, 'l> {
     sides: [Vec<&'r Recording>; 2],
-    library: &'r Library,
+    tables: &'r Tables<'l>,
     options: DiffOptions,
 }
 
-impl<'r> Look<'r> {
-    fn new(args: &Args, recordings: &'r [Vec<Recording>; 2], library: &'r Library) -> Look<'r> {
+impl<'r, 'l> Look<'r, 'l> {
+    fn new(
+        args: &Args,
+        recordings: &'r [Vec<Recording>; 2],
+        tables: &'r Tables<'l>,
+    ) -> Look<'r, 'l> {
         Look {
             sides: found_sides(recordings),
-            library,
+            tables,
             options: DiffOptions {
                 gather: args.selecting.options(1),
                 identify: args.selecting.identify,
@@ -285,7 +293,7 @@ impl<'r> Look<'r> {
         }
         let progress = Progress::new();
         let tell = |done, total| progress.tell(done, total);
-        let mut found = diff(a, b, self.library, &self.options, &tell, None);
+        let mut found = diff(a, b, self.tables, &self.options, &tell, None);
         let in_turns = folders::are_in_turns([a, b]);
         found.times = Some(Times::of([a, b], in_turns, 1.0 - rates.time));
         Ok(found)

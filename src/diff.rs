@@ -20,6 +20,7 @@ use uniprof_report::diff::{
 use uniprof_report::images::Library;
 use uniprof_report::profile::{Each, Profile, Sampled};
 use uniprof_report::recording::{Recording, Unit};
+use uniprof_report::stacks::Tables;
 use uniprof_report::text::printable;
 use uniprof_report::views::caption;
 use uniprof_report::views::flame::FlameOptions;
@@ -150,7 +151,8 @@ impl Compared<'_> {
         let mut samples = Samples::default();
         let mut take = |sampled: &Sampled, _: &Profile| samples.add(sampled);
         let each = args.html.as_ref().map(|_| &mut take as &mut Each<'_>);
-        let found = diff(&self.a, &self.b, &self.library, &self.options, &tell, each);
+        let tables = Tables::of_builds(&self.library);
+        let found = diff(&self.a, &self.b, &tables, &self.options, &tell, each);
         args.verdicts.refuse_missing(&found)?;
         args.write(&found)?;
         if let Some(path) = &args.flame {
@@ -189,7 +191,8 @@ impl Compared<'_> {
         args.write(&found)?;
         if let Some(path) = &args.flame {
             self.options.gather.filter.unit = Some(Unit::Calls);
-            let whole = diff(&self.a, &self.b, &self.library, &self.options, &tell, None);
+            let tables = Tables::of_builds(&self.library);
+            let whole = diff(&self.a, &self.b, &tables, &self.options, &tell, None);
             draw(&whole, path)?;
         }
         args.verdicts.apply_rules(&found)

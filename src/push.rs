@@ -30,6 +30,7 @@ use std::time::Duration;
 use uniprof_report::images::Library;
 use uniprof_report::push::{Message, PROTOCOLS, Protocol, Request, Slicing, messages};
 use uniprof_report::recording::Recording;
+use uniprof_report::stacks::Tables;
 
 /// Send recordings to a server of continuous profiling: Grafana Pyroscope, or OpenTelemetry's profiles
 #[derive(Debug, clap::Args)]
@@ -232,10 +233,9 @@ impl Push<'_> {
         let mut sent = 0;
         let request = Request {
             recording: &recording,
-            library: &self.library,
+            tables: &Tables::new(&self.library),
             is_off_cpu: self.args.off_cpu,
             progress: &|done, total| progress.tell(done, total),
-            tables: None,
             slicing: Slicing::Every(nanoseconds(self.args.every)),
         };
         let profile = messages(&request, protocol, &mut |message| {

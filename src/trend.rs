@@ -14,8 +14,8 @@ use crate::showing::Showing;
 use anyhow::{anyhow, bail};
 use std::path::{Path, PathBuf};
 use uniprof_report::diff::{Rule, RuleError};
-use uniprof_report::images::Library;
 use uniprof_report::recording::Recording;
+use uniprof_report::stacks::Tables;
 use uniprof_report::trend::table::{self, TableOptions};
 use uniprof_report::trend::{Collector, Order, Trend, TrendOptions, html, json, markdown};
 
@@ -81,14 +81,20 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
         bail!("--json and --html=- would both go to standard output; name a file: --html=FILE");
     }
     let files = files(&args.files)?;
-    let library = args.selecting.images.library()?;
     let mut collector = Collector::new(args.options());
     let (mut failed, mut others) = (Vec::new(), 0);
-    for file in &files {
-        match args.add(file, &library, &mut collector) {
-            Ok(true) => {}
-            Ok(false) => others += 1,
-            Err(error) => failed.push(format!("{}: {}", file.display(), describe(&error))),
+    let mut left = files.iter();
+    while !left.as_slice().is_empty() {
+        let library = args.selecting.images.library()?;
+        let tables = Tables::of_builds(&library);
+        while !tables.are_full()
+            && let Some(file) = left.next()
+        {
+            match args.add(file, &tables, &mut collector) {
+                Ok(true) => {}
+                Ok(false) => others += 1,
+                Err(error) => failed.push(format!("{}: {}", file.display(), describe(&error))),
+            }
         }
     }
     say_failed(&failed);
@@ -134,7 +140,7 @@ impl Args {
     fn add(
         &self,
         file: &Path,
-        library: &Library,
+        tables: &Tables<'_>,
         collector: &mut Collector,
     ) -> anyhow::Result<bool> {
         keep(file);
@@ -143,8 +149,8 @@ impl Args {
         if !Label::are_in(&self.label, labels) {
             return Ok(false);
         }
-        place_given(&mut recording, library);
-        collector.add(&recording, library, &|_, _| ())?;
+        place_given(&mut recording, tables.library());
+        collector.add(&recording, tables, &|_, _| ())?;
         Ok(true)
     }
 

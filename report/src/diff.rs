@@ -52,11 +52,11 @@ pub(crate) use spread::LEAST_EFFECT;
 pub use times::{RunTime, TimeRatio, Times};
 pub use verdict::{Change, Verdicts, judge};
 
-use crate::images::library::Library;
 use crate::profile::filter::Filter;
 use crate::profile::gather::{Each, Options};
 use crate::recording::Recording;
 use crate::recording::account::Account;
+use crate::stacks::Tables;
 use std::collections::HashSet;
 
 /// What to compare, and the certainty that is required.
@@ -164,12 +164,12 @@ impl Diff {
 pub fn diff(
     a: &[&Recording],
     b: &[&Recording],
-    library: &Library,
+    tables: &Tables<'_>,
     options: &DiffOptions,
     progress: &dyn Fn(u64, u64),
     each: Option<&mut Each<'_>>,
 ) -> Diff {
-    let (series, accounts, warnings) = series::gather([a, b], library, options, progress, each);
+    let (series, accounts, warnings) = series::gather([a, b], tables, options, progress, each);
     let verdicts = judge(&series, options);
     let unmatched = notes::unmatched(&series);
     let mut found = Comparison::new(series, verdicts, [a, b], accounts, warnings, options);

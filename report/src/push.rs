@@ -9,7 +9,6 @@ mod otlp;
 pub use answer::{Answer, Verdict};
 
 use crate::export::pprof::message as pb;
-use crate::images::library::Library;
 use crate::profile::Profile;
 use crate::profile::gather::OnProgress;
 use crate::recording::Recording;
@@ -88,10 +87,8 @@ pub enum Slicing {
 pub struct Request<'a, 'l> {
     /// The recording.
     pub recording: &'a Recording,
-    /// Images and symbol lists.
-    pub library: &'l Library,
-    /// Tables of those images that are kept for the next recording.
-    pub tables: Option<&'a Tables<'l>>,
+    /// Tables of images, kept for the next recording.
+    pub tables: &'a Tables<'l>,
     /// Whether to push where threads waited, instead of samples.
     pub is_off_cpu: bool,
     /// Receives the progress of reading.

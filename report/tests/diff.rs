@@ -10,6 +10,7 @@ use uniprof_report::diff::{
 };
 use uniprof_report::images::Library;
 use uniprof_report::recording::Recording;
+use uniprof_report::stacks::Tables;
 use uniprof_report::text::Screen;
 use uniprof_report::views::flame::FlameOptions;
 
@@ -45,7 +46,14 @@ const NAMES: [&str; 4] = ["main", "parse", "hash", "walk"];
 fn compare(a: &[&Recording], b: &[&Recording]) -> Diff {
     let mut library = Library::default();
     library.only_given = true;
-    diff(a, b, &library, &DiffOptions::default(), &|_, _| {}, None)
+    diff(
+        a,
+        b,
+        &Tables::of_builds(&library),
+        &DiffOptions::default(),
+        &|_, _| {},
+        None,
+    )
 }
 
 fn certain(diff: &Diff) -> Vec<String> {
@@ -64,7 +72,14 @@ fn blocks_of_time_lie_within_the_part_that_is_looked_at() {
     let mut options = DiffOptions::default();
     options.gather.filter.from_ns = Some(6_000_000_000);
     options.gather.filter.to_ns = Some(8_000_000_000);
-    let found = diff(&[&a], &[&b], &library, &options, &|_, _| {}, None);
+    let found = diff(
+        &[&a],
+        &[&b],
+        &Tables::of_builds(&library),
+        &options,
+        &|_, _| {},
+        None,
+    );
     for side in &found.series.sides {
         let mut totals = vec![0.0; BLOCKS];
         for cell in &side.recordings[0].cells {

@@ -10,6 +10,7 @@ use uniprof_report::export::{FORMATS, folded};
 use uniprof_report::images::Library;
 use uniprof_report::profile::{Each, Options, Profile, Sampled, gather};
 use uniprof_report::recording::{Recording, Unit};
+use uniprof_report::stacks::Tables;
 use uniprof_report::text::Screen;
 use uniprof_report::views::flame::FlameOptions;
 use uniprof_report::views::{chart, flame, heatmap, html, info, top, tree};
@@ -225,7 +226,14 @@ fn diffs_compare_shares_of_time() {
         gather: in_unit(Some(Unit::OffCpu)),
         ..DiffOptions::default()
     };
-    let found = diff(&[&a], &[&b], &library(), &options, &|_, _| {}, None);
+    let found = diff(
+        &[&a],
+        &[&b],
+        &Tables::of_builds(&library()),
+        &options,
+        &|_, _| {},
+        None,
+    );
     assert_eq!(found.series.unit, Unit::OffCpu);
     assert_eq!(
         found.accounts.each_ref().map(|one| one.counted),
@@ -319,7 +327,7 @@ fn survive(count: u64, waits: &[u64]) {
     diff(
         &[&recording],
         &[&recording],
-        &library(),
+        &Tables::of_builds(&library()),
         &DiffOptions::default(),
         &|_, _| {},
         None,

@@ -11,6 +11,7 @@ use uniprof_report::export::folded;
 use uniprof_report::images::Library;
 use uniprof_report::profile::{Filter, Options, Profile, gather};
 use uniprof_report::recording::{Recording, Unit};
+use uniprof_report::stacks::Tables;
 use uniprof_report::views::{Content, FlagValue, Form, Renderer, VIEWS};
 use uprof::cold::{
     ClockPair, End, EndReason, ExitCause, ExitKind, Exits, GUEST_KERNEL_PATH, GUEST_PATH,
@@ -770,7 +771,7 @@ fn a_diff_has_a_sentence_for_each_place_that_differs() {
         let found = diff(
             &[a],
             &[b],
-            &library(),
+            &Tables::of_builds(&library()),
             &DiffOptions::default(),
             &|_, _| {},
             None,
@@ -854,7 +855,14 @@ fn a_diff_of_the_whole_time_names_the_exits_that_take_longer() {
     };
     let compared = |a: &[Recording], b: &[Recording]| {
         let (a, b): (Vec<_>, Vec<_>) = (a.iter().collect(), b.iter().collect());
-        let found = diff(&a, &b, &library(), &options, &|_, _| {}, None);
+        let found = diff(
+            &a,
+            &b,
+            &Tables::of_builds(&library()),
+            &options,
+            &|_, _| {},
+            None,
+        );
         let whole: Vec<f64> = found.series.sides.iter().map(|side| side.total()).collect();
         // A unit is the time that a sample stands for.
         assert!(

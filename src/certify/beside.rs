@@ -1,13 +1,13 @@
 //! Another profiler on the same run.
 
+mod perf;
+mod samply;
+
 use crate::certify::finding::Tally;
 use anyhow::{Context, bail};
-use nix::sys::stat::Mode;
-use nix::unistd::mkfifo;
+use perf::Control;
 use std::collections::BTreeSet;
-use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::SyncSender;
@@ -18,10 +18,14 @@ use std::time::{Duration, Instant};
 pub enum Peer {
     /// `perf record`
     Perf,
+    /// `samply record`
+    Samply,
 }
 
 /// How long a profiler may take to begin, or to end after the program.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// What samply says when it samples.
+const SAMPLY_SAMPLES: &str = "Recording process";
 /// Between two looks.
 const NAP: Duration = Duration::from_millis(5);
 
@@ -30,6 +34,7 @@ impl Peer {
     pub fn name(self) -> &'static str {
         match self {
             Peer::Perf => "perf",
+            Peer::Samply => "samply",
         }
     }
 
@@ -61,109 +66,84 @@ impl Peer {
         folder: &Path,
         ready: &SyncSender<()>,
     ) -> anyhow::Result<PathBuf> {
-        let file = folder.join("beside.data");
-        let [control, answer] = ["control", "answer"].map(|name| folder.join(name));
-        for path in [&control, &answer] {
-            let _ = std::fs::remove_file(path);
-            mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR)?;
-        }
-        let mut orders = open(&control)?;
-        let mut answers = open(&answer)?;
-        let mut perf = Command::new(self.name())
-            .args(["record", "-q", "-g", "-F", &format!("{frequency:.0}"), "-p"])
-            .arg(pid.to_string())
-            .arg(format!(
-                "--control=fifo:{},{}",
-                control.display(),
-                answer.display()
-            ))
-            .args(["-D", "-1", "-o"])
-            .arg(&file)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(File::create(folder.join("beside.said"))?)
-            .spawn()
-            .context("cannot start perf")?;
-        orders.write_all(b"enable\n")?;
-        let is_enabled = |_: &mut Child| {
-            let mut text = [0; 64];
-            answers.read(&mut text).is_ok_and(|read| read > 0)
+        let file = folder.join(self.file_name());
+        let said = folder.join("beside.said");
+        let output = File::create(&said)?;
+        let mut command = Command::new(self.name());
+        let words: &[&str] = match self {
+            Peer::Perf => &["record", "-q", "-g", "-F"],
+            Peer::Samply => &["record", "--save-only", "--unstable-presymbolicate", "-r"],
         };
-        let is_begun = await_it(&mut perf, is_enabled);
+        command.args(words).arg(format!("{frequency:.0}"));
+        command.arg("-o").arg(&file).arg("-p").arg(pid.to_string());
+        let mut control = match self {
+            Peer::Perf => Some(Control::new(folder, &mut command)?),
+            Peer::Samply => None,
+        };
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .spawn()
+            .with_context(|| format!("cannot start {}", self.name()))?;
+        if let Some(control) = &mut control {
+            control.enable()?;
+        }
+        let has_begun = |_: &mut Child| match &mut control {
+            Some(control) => control.is_enabled(),
+            None => std::fs::read_to_string(&said).is_ok_and(|text| text.contains(SAMPLY_SAMPLES)),
+        };
+        let is_begun = await_it(&mut child, has_begun);
         let _ = ready.try_send(());
-        let has_ended = |perf: &mut Child| matches!(perf.try_wait(), Ok(Some(_)));
-        if !is_begun || !await_end(&mut perf, pid, has_ended) {
-            let _ = perf.kill();
-            let _ = perf.wait();
-            let said = std::fs::read_to_string(folder.join("beside.said")).unwrap_or_default();
-            bail!("perf record failed: {}", said.trim());
+        let has_ended = |child: &mut Child| matches!(child.try_wait(), Ok(Some(_)));
+        if !is_begun || !await_end(&mut child, pid, has_ended) {
+            let _ = child.kill();
+            let _ = child.wait();
+            let said = std::fs::read_to_string(&said).unwrap_or_default();
+            bail!("{} record failed: {}", self.name(), said.trim());
         }
         Ok(file)
     }
 
-    /// What it saw at these addresses of an image. Those of frames with callers are offsets in the image's file.
+    /// What it saw in `folder` of the code that was added to an image: at this offset in the image's file, or, for
+    /// frames without callers, at these addresses.
     ///
     /// # Errors
     /// Its file can't be read.
     pub fn read(
         self,
-        file: &Path,
+        folder: &Path,
         image: &str,
+        file_offset: u64,
         addresses: &BTreeSet<u64>,
     ) -> anyhow::Result<Tally> {
-        let output = Command::new(self.name())
-            .args(["script", "-F", "ip,sym,dso", "-i"])
-            .arg(file)
-            .stdin(Stdio::null())
-            .stderr(Stdio::null())
-            .output()
-            .context("cannot run perf script")?;
-        Ok(tally(
-            &String::from_utf8_lossy(&output.stdout),
-            image,
-            addresses,
-        ))
+        let file = folder.join(self.file_name());
+        match self {
+            Peer::Perf => {
+                let mut addresses = addresses.clone();
+                addresses.insert(file_offset);
+                perf::read(&file, image, &addresses)
+            }
+            Peer::Samply => samply::read(&file, image, file_offset),
+        }
     }
-}
 
-/// Counts samples of `perf script -F ip,sym,dso`: a line for each frame, and an empty one behind each sample. A frame
-/// without a symbol says `[unknown]`.
-fn tally(text: &str, image: &str, addresses: &BTreeSet<u64>) -> Tally {
-    let mut tally = Tally::default();
-    let within = format!("({image})");
-    let is_seen = |line: &str| {
-        let frame = line.trim().strip_suffix(&within);
-        let frame = frame.and_then(|frame| frame.split_once(' '));
-        frame.is_some_and(|(address, symbol)| {
-            let address = u64::from_str_radix(address, 16);
-            address.is_ok_and(|address| addresses.contains(&address))
-                && symbol.trim() != "[unknown]"
-        })
-    };
-    for sample in text
-        .split("\n\n")
-        .filter(|sample| !sample.trim().is_empty())
-    {
-        tally.samples += 1;
-        tally.seen += u64::from(sample.lines().any(is_seen));
+    fn file_name(self) -> &'static str {
+        match self {
+            Peer::Perf => "beside.data",
+            Peer::Samply => "beside.json",
+        }
     }
-    tally
-}
-
-fn open(path: &Path) -> std::io::Result<File> {
-    let mut options = OpenOptions::new();
-    let options = options.read(true).write(true);
-    options.custom_flags(libc::O_NONBLOCK).open(path)
 }
 
 /// Waits until something happens; `false` if the profiler ends first, or it takes too long.
-fn await_it(perf: &mut Child, mut happens: impl FnMut(&mut Child) -> bool) -> bool {
+fn await_it(child: &mut Child, mut happens: impl FnMut(&mut Child) -> bool) -> bool {
     let began = Instant::now();
     while began.elapsed() < PATIENCE {
-        if happens(perf) {
+        if happens(child) {
             return true;
         }
-        if matches!(perf.try_wait(), Ok(Some(_))) {
+        if matches!(child.try_wait(), Ok(Some(_))) {
             return false;
         }
         std::thread::sleep(NAP);
@@ -172,26 +152,13 @@ fn await_it(perf: &mut Child, mut happens: impl FnMut(&mut Child) -> bool) -> bo
 }
 
 /// Waits until the profiler has ended, which it has to do soon after the process.
-fn await_end(perf: &mut Child, pid: i32, mut has_ended: impl FnMut(&mut Child) -> bool) -> bool {
+fn await_end(child: &mut Child, pid: i32, mut has_ended: impl FnMut(&mut Child) -> bool) -> bool {
     let process = PathBuf::from(format!("/proc/{pid}"));
     while process.exists() {
-        if has_ended(perf) {
+        if has_ended(child) {
             return true;
         }
         std::thread::sleep(NAP);
     }
-    await_it(perf, has_ended)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn samples_of_the_plant_are_counted_if_they_have_a_name() {
-        let text = "\n  1001 work (/bin/a)\n  1000 main (/bin/a)\n\n\n  1002 [unknown] (/bin/a)\n\n\n ffff81 int3 \
-                    ([kernel])\n  1002 work (/bin/a)\n\n\n  1001 other (/bin/b)\n\n\n  1000 main (/bin/a)\n\n";
-        let found = tally(text, "/bin/a", &BTreeSet::from([0x1001, 0x1002]));
-        assert_eq!((found.samples, found.seen), (5, 2));
-    }
+    await_it(child, has_ended)
 }

@@ -128,10 +128,8 @@ impl<'a> PlantedRuns<'a> {
             let run = self.record(plant, &path)?;
             // The address of the plant tells nothing without one.
             if let Some((peer, Plant { site, .. })) = self.peer.zip(plant) {
-                let mut addresses = run.addresses.clone();
-                addresses.insert(site.file_offset + plant::SPIN_OFFSET_BYTES);
-                let file = self.folder.join("beside.data");
-                let seen = peer.read(&file, &site.path, &addresses)?;
+                let file_offset = site.file_offset + plant::SPIN_OFFSET_BYTES;
+                let seen = peer.read(self.folder, &site.path, file_offset, &run.addresses)?;
                 let all = sum.beside.get_or_insert_default();
                 all.samples += seen.samples;
                 all.seen += seen.seen;

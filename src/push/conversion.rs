@@ -98,8 +98,7 @@ impl<'a> Conversion<'a> {
         for is_off_cpu in kinds {
             let request = Request {
                 recording,
-                library: tables.library(),
-                tables: Some(tables),
+                tables,
                 is_off_cpu: *is_off_cpu,
                 progress: &|_, _| (),
                 slicing: Slicing::Interval(times_ns),

@@ -10,8 +10,10 @@ use nix::sys::socket::{
     sockopt,
 };
 use std::fmt;
+use std::io::ErrorKind;
 use std::net::ToSocketAddrs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -91,6 +93,16 @@ impl Endpoint {
                 tables.iter().any(|table| rows(table).lines().any(taken))
             }
         }
+    }
+
+    /// Whether it is a socket's file whose program has ended. A program that listens doesn't notice the question:
+    /// the kernel refuses a socket of another type before any connection (`EPROTOTYPE`).
+    pub fn has_ended(&self) -> bool {
+        let Endpoint::Unix(path) = self else {
+            return false;
+        };
+        let asked = UnixDatagram::unbound().and_then(|probe| probe.connect(path));
+        asked.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
     }
 
     /// Whether it is on this machine, as far as its address shows.
@@ -370,6 +382,22 @@ mod tests {
             };
             assert!(endpoint.is_taken(), "{endpoint}");
         }
+    }
+
+    #[test]
+    fn a_program_that_has_ended_leaves_a_socket_that_says_so_and_one_that_runs_notices_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("stub");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let endpoint = Endpoint::Unix(path);
+        assert!(!endpoint.has_ended());
+        let accepted = listener.accept().map_err(|error| error.kind());
+        assert_eq!(accepted.err(), Some(ErrorKind::WouldBlock));
+        drop(listener);
+        assert!(endpoint.has_ended());
+        let elsewhere = Endpoint::Unix(folder.path().join("other"));
+        assert!(!elsewhere.has_ended());
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //! coverage of its intervals, power, and whether its plans hold; of samples, and of calls.
 //!
 //! `cargo bench -p uniprof-report --bench diff` prints them with their limits, of 200 pairs of sides; with `-- calls`,
-//! those of calls alone, and with `-- looks` 2,000 comparisons with a look after every run. `benches/diff.py` does
-//! the like with real recordings.
+//! those of calls alone, and with `-- looks` those of looks after every run, of 2,000 comparisons of equal sides and
+//! 200 with a planted change. `benches/diff.py` does the like with real recordings.
 
 mod calls;
 #[path = "../../tests/drawn_runs/mod.rs"]
@@ -18,11 +18,11 @@ fn main() {
     let has = |wanted: &str| std::env::args().any(|flag| flag == wanted);
     let pairs = if has("--bench") { PAIRS } else { 1 };
     if has("looks") {
-        return sequential::judge_all(pairs * 10);
+        return sequential::judge_all(pairs * 10, pairs);
     }
     if !has("calls") {
         simulated::judge_all(pairs);
-        sequential::judge_all(pairs);
+        sequential::judge_all(pairs, pairs);
     }
     calls::judge_all(pairs);
 }

@@ -9,6 +9,7 @@
 use crate::drawn_runs;
 use crate::share;
 use fastrand::Rng;
+use rayon::prelude::*;
 use uniprof_report::diff::{Counts, DiffOptions, LookRates, Sequence, Side, judge};
 
 /// Shares of the functions.
@@ -67,62 +68,93 @@ const RULES: [Rule; 4] = [
 /// Numbers of runs that a fixed plan might have.
 const FIXED: [usize; 8] = [4, 8, 12, 16, 20, 25, 30, 40];
 
-/// Prints the figures of `comparisons` comparisons for each rule.
-pub fn judge_all(comparisons: u64) {
-    for slower in [0.0, 0.05] {
-        let mut found = [0; RULES.len()];
-        let mut alarms = [0; RULES.len()];
-        let mut runs_made = [0; RULES.len()];
-        let mut found_by_plan = [0; FIXED.len()];
-        for comparison in 0..comparisons {
-            let mut random = Rng::with_seed(comparison * 2 + u64::from(slower > 0.0));
-            let sides = [0.0, slower].map(|slower| {
-                let runs = (0..MOST).map(|_| drawn_runs::run(&mut random, SHARES, slower));
-                runs.collect::<Vec<Counts>>()
-            });
-            for (plan, runs) in FIXED.iter().enumerate().filter(|_| slower > 0.0) {
-                found_by_plan[plan] += u64::from(look(&sides, *runs, RATE).0);
-            }
-            for (rule, judged) in RULES.iter().enumerate() {
-                let mut ended = MOST;
-                for runs in 1..=MOST {
-                    let Some(rate) = (judged.rate_at)(runs) else {
-                        continue;
-                    };
-                    let (is_found, has_alarm) = look(&sides, runs, rate);
-                    if is_found || has_alarm {
-                        ended = runs;
-                        found[rule] += u64::from(is_found);
-                        alarms[rule] += 1;
-                        break;
-                    }
-                }
-                runs_made[rule] += ended as u64;
+/// What a rule, or a fixed plan, makes of comparisons.
+#[derive(Clone, Copy, Default)]
+struct Tally {
+    found: u64,
+    alarms: u64,
+    runs: u64,
+}
+
+impl Tally {
+    /// Looks at one comparison until anything is certain.
+    fn look(sides: &[Vec<Counts>; 2], rate_at: impl Fn(usize) -> Option<f64>) -> Tally {
+        let looks = (1..=MOST).filter_map(|runs| Some((runs, rate_at(runs)?)));
+        for (runs, rate) in looks {
+            let (is_found, has_alarm) = look(sides, runs, rate);
+            if is_found || has_alarm {
+                return Tally {
+                    found: u64::from(is_found),
+                    alarms: 1,
+                    runs: runs as u64,
+                };
             }
         }
-        for (rule, judged) in RULES.iter().enumerate() {
-            let name = judged.name;
-            if slower == 0.0 {
-                let percent = share(alarms[rule], comparisons);
-                println!(
-                    "{name}: {comparisons} comparisons of equal sides, {percent:.2} % ever alarm"
-                );
-                if rule == 0 {
-                    println!(
-                        "figure\tcompare: A/A that ever alarm, 50 runs\t{percent:.2}\t%\t\t\tours <= 5"
-                    );
-                }
-            } else {
-                let percent = share(found[rule], comparisons);
-                let mean = runs_made[rule] as f64 / comparisons as f64;
-                println!(
-                    "{name}: 5 % slower function found in {percent:.1} %, after {mean:.1} runs of each on average"
-                );
-            }
+        Tally {
+            runs: MOST as u64,
+            ..Tally::default()
         }
-        for (plan, runs) in FIXED.iter().enumerate().filter(|_| slower > 0.0) {
-            let percent = share(found_by_plan[plan], comparisons);
-            println!("a fixed plan of {runs} runs of each: found in {percent:.1} %");
+    }
+
+    fn and(self, other: Tally) -> Tally {
+        Tally {
+            found: self.found + other.found,
+            alarms: self.alarms + other.alarms,
+            runs: self.runs + other.runs,
         }
+    }
+}
+
+/// The runs of both sides of a comparison.
+fn drawn(comparison: u64, slower: f64) -> [Vec<Counts>; 2] {
+    let mut random = Rng::with_seed(comparison * 2 + u64::from(slower > 0.0));
+    [0.0, slower].map(|slower| {
+        let runs = (0..MOST).map(|_| drawn_runs::run(&mut random, SHARES, slower));
+        runs.collect()
+    })
+}
+
+/// Judges comparisons by each of `ways`.
+fn tallies<const N: usize>(
+    comparisons: u64,
+    slower: f64,
+    ways: [&(dyn Fn(usize) -> Option<f64> + Sync); N],
+) -> [Tally; N] {
+    let none = || [Tally::default(); N];
+    let sum = |a: [Tally; N], b: [Tally; N]| std::array::from_fn(|way| a[way].and(b[way]));
+    let all = (0..comparisons).into_par_iter();
+    let judged = all.map(|comparison| {
+        let sides = drawn(comparison, slower);
+        ways.map(|rate_at| Tally::look(&sides, rate_at))
+    });
+    judged.reduce(none, sum)
+}
+
+/// Prints the figures of so many comparisons of equal sides, and so many with a planted change.
+pub fn judge_all(equal: u64, planted: u64) {
+    let rules = RULES.each_ref().map(|rule| &rule.rate_at as _);
+    for (rule, tally) in RULES.iter().zip(tallies(equal, 0.0, rules)) {
+        let percent = share(tally.alarms, equal);
+        let name = rule.name;
+        println!("{name}: {equal} comparisons of equal sides, {percent:.2} % ever alarm");
+        if name == RULES[0].name {
+            println!(
+                "figure\tcompare: A/A that ever alarm, 50 runs\t{percent:.2}\t%\t\t\tours <= 5"
+            );
+        }
+    }
+    for (rule, tally) in RULES.iter().zip(tallies(planted, 0.05, rules)) {
+        let percent = share(tally.found, planted);
+        let mean = tally.runs as f64 / planted as f64;
+        let name = rule.name;
+        println!(
+            "{name}: 5 % slower function found in {percent:.1} %, after {mean:.1} runs of each on average"
+        );
+    }
+    let plans = FIXED.map(|plan| move |runs: usize| (runs == plan).then_some(RATE));
+    let ways = plans.each_ref().map(|plan| plan as _);
+    for (runs, tally) in FIXED.iter().zip(tallies(planted, 0.05, ways)) {
+        let percent = share(tally.found, planted);
+        println!("a fixed plan of {runs} runs of each: found in {percent:.1} %");
     }
 }

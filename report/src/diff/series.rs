@@ -3,13 +3,13 @@
 use super::DiffOptions;
 use super::matching::{Kind, Match, Matching};
 use super::modules::Images;
-use crate::images::library::Library;
 use crate::profile::gather::{self, By, Each, Options, Sampled};
 use crate::profile::tree::{NodeId, ROOT, StackTree};
 use crate::profile::{NotCounted, Profile};
 use crate::recording::Recording;
 use crate::recording::account::Account;
 use crate::recording::unit::{Unit, Weight};
+use crate::stacks::Tables;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use uprof::{State, WordMap};
@@ -118,7 +118,7 @@ type Cells = BTreeMap<(usize, usize, NodeId), u64>;
 /// Counts the samples of both sides.
 pub(super) fn gather(
     [a, b]: [&[&Recording]; 2],
-    library: &Library,
+    tables: &Tables<'_>,
     options: &DiffOptions,
     progress: &dyn Fn(u64, u64),
     mut each: Option<&mut Each<'_>>,
@@ -149,7 +149,7 @@ pub(super) fn gather(
         by_recording: false,
         ..options.gather.clone()
     };
-    let mut profile = gather::gather(&all, library, &how, progress, Some(&mut take));
+    let mut profile = gather::gather_with(&all, tables, &how, progress, Some(&mut take));
     let unit = profile.unit();
     let not_counted = std::mem::take(&mut profile.not_counted);
     let account = |side, first| {

@@ -144,13 +144,14 @@ pub fn gather(
     progress: &OnProgress<'_>,
     each: Option<&mut Each<'_>>,
 ) -> Profile {
-    gather_with(recordings, (library, None), options, progress, each)
+    let tables = Tables::of_builds(library);
+    gather_with(recordings, &tables, options, progress, each)
 }
 
 /// As [`gather`], with the tables of images that were kept before.
-pub(crate) fn gather_with<'l>(
+pub(crate) fn gather_with(
     recordings: &[&Recording],
-    (library, tables): (&'l Library, Option<&Tables<'l>>),
+    tables: &Tables<'_>,
     options: &Options,
     progress: &OnProgress<'_>,
     mut each: Option<&mut Each<'_>>,
@@ -164,15 +165,9 @@ pub(crate) fn gather_with<'l>(
             None => None,
         };
         if unit == Unit::VcpuTime {
-            return vcpu_time::gather(recordings, library, &options, progress, each);
+            return vcpu_time::gather(recordings, tables, &options, progress, each);
         }
-        gather_unit(
-            recordings,
-            (library, tables),
-            (&options, unit),
-            progress,
-            each,
-        )
+        gather_unit(recordings, tables, (&options, unit), progress, each)
     };
     let wanted = options.filter.unit;
     let profile = in_unit(wanted.unwrap_or_default());
@@ -180,7 +175,7 @@ pub(crate) fn gather_with<'l>(
     if !is_open || profile.account.counted > 0 {
         return profile;
     }
-    match unit_of(recordings, library, options) {
+    match unit_of(recordings, tables, options) {
         Unit::Samples => profile,
         Unit::Sampled => in_unit(Unit::Sampled),
         other if wanted.is_none() => in_unit(other),
@@ -190,14 +185,14 @@ pub(crate) fn gather_with<'l>(
 
 /// The unit of recordings if nobody chose one: that of the first sample in `states` (if empty: running), else
 /// waits, else calls. What filters leave out counts here, so no filter changes the unit.
-fn unit_of(recordings: &[&Recording], library: &Library, options: &Options) -> Unit {
+fn unit_of(recordings: &[&Recording], tables: &Tables<'_>, options: &Options) -> Unit {
     let states = &options.filter.states;
     let mut unit = Unit::Samples;
     for recording in recordings {
         if unit == Unit::Samples && !recording.span_blocks().is_empty() {
             unit = Unit::Calls;
         }
-        let symbolizer = Symbolizer::new(recording, library, options.demangle);
+        let symbolizer = Symbolizer::with(recording, tables, options.demangle);
         let idle = Idle::new(recording, &symbolizer);
         for block in recording.blocks() {
             let Ok(block) = recording.samples(block) else {
@@ -223,19 +218,13 @@ fn unit_of(recordings: &[&Recording], library: &Library, options: &Options) -> U
 pub fn gather_again(recording: &Recording, tables: &Tables<'_>, options: &Options) -> Profile {
     let mut options = options.clone();
     options.filter.unit = Some(Unit::Samples);
-    let images = (tables.library(), Some(tables));
-    gather_unit(
-        &[recording],
-        images,
-        (&options, Unit::Samples),
-        &|_, _| (),
-        None,
-    )
+    let how = (&options, Unit::Samples);
+    gather_unit(&[recording], tables, how, &|_, _| (), None)
 }
 
-fn gather_unit<'l>(
+fn gather_unit(
     recordings: &[&Recording],
-    (library, tables): (&'l Library, Option<&Tables<'l>>),
+    tables: &Tables<'_>,
     (options, unit): (&Options, Unit),
     progress: &OnProgress<'_>,
     mut each: Option<&mut Each<'_>>,
@@ -258,7 +247,7 @@ fn gather_unit<'l>(
     let blocks = recordings.iter().flat_map(|recording| recording.blocks());
     let total = blocks.map(|block| u64::from(block.samples)).sum();
     for (number, recording) in recordings.iter().enumerate() {
-        let symbolizer = Symbolizer::with(recording, library, tables, options.demangle);
+        let symbolizer = Symbolizer::with(recording, tables, options.demangle);
         let unwinders = Unwinders::new(recording, &symbolizer, options.unwind);
         let idle = Idle::new(recording, &symbolizer);
         let before = profile.account.by_state.clone();

@@ -50,7 +50,7 @@ pub(super) fn parts(
     let recordings = [recording];
     let profile = gather::gather_with(
         &recordings,
-        (request.library, request.tables),
+        request.tables,
         &options,
         request.progress,
         Some(&mut take),
@@ -58,7 +58,7 @@ pub(super) fn parts(
     let mut division = Division {
         export: export::Request {
             recordings: &recordings,
-            library: request.library,
+            library: request.tables.library(),
             options: &options,
             progress: request.progress,
             marks: false,

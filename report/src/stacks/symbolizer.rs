@@ -86,11 +86,15 @@ impl<'s> LocatedSymbol<'s> {
 impl<'r, 'l> Symbolizer<'r, 'l> {
     /// A symbolizer for `recording`.
     pub(crate) fn new(recording: &'r Recording, library: &'l Library, demangle: bool) -> Self {
-        Symbolizer::with(recording, library, None, demangle)
+        Symbolizer::begin(recording, library, None, demangle)
     }
 
-    /// As [`Symbolizer::new`], with the tables that are kept, if any.
-    pub(crate) fn with(
+    /// A symbolizer for `recording` that uses the tables that are kept, and keeps its own.
+    pub(crate) fn with(recording: &'r Recording, tables: &'r Tables<'l>, demangle: bool) -> Self {
+        Symbolizer::begin(recording, tables.library(), Some(tables), demangle)
+    }
+
+    fn begin(
         recording: &'r Recording,
         library: &'l Library,
         tables: Option<&'r Tables<'l>>,

@@ -41,6 +41,8 @@ pub const KEPT_IMAGE_BYTES_MAX: u64 = 4 << 30;
 pub struct Tables<'l> {
     library: &'l Library,
     kept: Mutex<KeptTables<'l>>,
+    /// Only modules whose build the recording tells: of another recording, one at the same path may be another.
+    only_builds: bool,
 }
 
 #[derive(Debug, Default)]
@@ -51,11 +53,20 @@ struct KeptTables<'l> {
 }
 
 impl<'l> Tables<'l> {
-    /// No tables yet of the images of `library`.
+    /// No tables yet of the images of `library`, for recordings of one target.
     pub fn new(library: &'l Library) -> Self {
         Tables {
             library,
             kept: Mutex::default(),
+            only_builds: false,
+        }
+    }
+
+    /// No tables yet of the images of `library`, for any recordings.
+    pub fn of_builds(library: &'l Library) -> Self {
+        Tables {
+            only_builds: true,
+            ..Tables::new(library)
         }
     }
 
@@ -84,7 +95,7 @@ impl<'l> Tables<'l> {
         let Some(bytes) = tables.kept_bytes() else {
             return;
         };
-        if kept.modules.contains_key(module) {
+        if kept.modules.contains_key(module) || self.only_builds && module.id().is_empty() {
             return;
         }
         if kept.modules.len() >= KEPT_MODULES_MAX || kept.image_bytes + bytes > KEPT_IMAGE_BYTES_MAX
@@ -101,6 +112,33 @@ impl<'l> Tables<'l> {
 mod tests {
     use super::*;
     use crate::images::Image;
+
+    #[test]
+    fn of_other_recordings_only_known_builds_are_kept() {
+        let library = Library::default();
+        let image = Arc::new(Image::open(&std::env::current_exe().unwrap()).unwrap());
+        let found = ImageFound {
+            image: Some(image),
+            ..ImageFound::default()
+        };
+        let of_module = ModuleTables::default();
+        of_module.found.set(found).unwrap();
+        let of_module = Arc::new(of_module);
+        let module = |build_id: &[u8]| Module {
+            path: "/kernel".to_owned(),
+            build_id: build_id.to_vec(),
+            ..Module::default()
+        };
+        for (tables, unknown_is_kept) in [
+            (Tables::new(&library), true),
+            (Tables::of_builds(&library), false),
+        ] {
+            for (module, is_kept) in [(module(&[7]), true), (module(&[]), unknown_is_kept)] {
+                tables.keep(&module, &of_module);
+                assert_eq!(tables.find(&module).is_some(), is_kept);
+            }
+        }
+    }
 
     #[test]
     fn tables_are_kept_up_to_a_number_of_modules() {

@@ -4,12 +4,12 @@
 use super::identity::{Identity, Sighting};
 use super::order::Order;
 use super::{Point, TrendError, TrendOptions};
-use crate::images::library::Library;
 use crate::profile::Profile;
 use crate::profile::filter::Filter;
-use crate::profile::gather::{By, Options, gather};
+use crate::profile::gather::{By, Options, gather_with};
 use crate::profile::tree::NodeId;
 use crate::recording::{Recording, Unit, last_part};
+use crate::stacks::Tables;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Most functions that are counted.
@@ -60,7 +60,7 @@ impl Collector {
     pub fn add(
         &mut self,
         recording: &Recording,
-        library: &Library,
+        tables: &Tables<'_>,
         progress: &dyn Fn(u64, u64),
     ) -> Result<(), TrendError> {
         if recording
@@ -90,7 +90,7 @@ impl Collector {
             },
             ..self.options.gather.clone()
         };
-        let profile = gather(&[recording], library, &how, progress, None);
+        let profile = gather_with(&[recording], tables, &how, progress, None);
         let samples = profile.account.counted_samples();
         if samples == 0 {
             return Err(TrendError::NoSample);

@@ -35,7 +35,8 @@ pub fn paused_guest(mark: &str) -> Option<Box<dyn PausedGuest>> {
 
 impl PausedGuest for PausedStub {
     fn is_paused(&self) -> Option<bool> {
-        None
+        // A connection would pause it.
+        self.0.has_ended().then_some(false)
     }
 
     fn resume(&mut self) -> bool {

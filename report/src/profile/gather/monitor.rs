@@ -2,12 +2,12 @@
 //! inside a guest's, and what its samples handled. Output: the stacks of each cause, with their samples.
 
 use super::{OnProgress, Options, Sampled, gather_unit};
-use crate::images::library::Library;
 use crate::profile::labels::{LabelId, Labels};
 use crate::profile::tree::{NodeId, ROOT, StackTree};
 use crate::profile::{Filter, Profile, vcpu_times};
 use crate::recording::Recording;
 use crate::recording::unit::Unit;
+use crate::stacks::Tables;
 use crate::work;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use uprof::cold::{ExitCause, HandledExit, Place};
@@ -30,7 +30,7 @@ impl MonitorStacks {
     /// Gathers the samples of the time that the filter selects, whatever it says of vCPUs and frames.
     pub(super) fn gather(
         recordings: &[&Recording],
-        library: &Library,
+        tables: &Tables<'_>,
         options: &Options,
         progress: &OnProgress<'_>,
     ) -> Self {
@@ -67,7 +67,7 @@ impl MonitorStacks {
             }
         };
         let how = (&options, Unit::Samples);
-        let gathered = gather_unit(&monitors, (library, None), how, progress, Some(&mut take));
+        let gathered = gather_unit(&monitors, tables, how, progress, Some(&mut take));
         (stacks.tree, stacks.labels) = (gathered.tree, gathered.labels);
         stacks
     }

@@ -8,7 +8,6 @@ mod moments;
 use super::monitor::{HandlerStacks, MonitorStacks};
 use super::{COUNTED_MAX, Each, Gathering, Naming, OnProgress, Options, Passed, Sampled};
 use super::{gather_unit, names, naming};
-use crate::images::library::Library;
 use crate::profile::exit_names;
 use crate::profile::labels::{LabelId, TextId};
 use crate::profile::tree::{NodeId, ROOT, StackTree};
@@ -18,6 +17,7 @@ use crate::recording::Recording;
 use crate::recording::processes::task_name;
 use crate::recording::spaces::Place as CodePlace;
 use crate::recording::unit::{Unit, Weight};
+use crate::stacks::Tables;
 use crate::stacks::symbolizer::Symbolizer;
 use crate::work;
 use moments::{Moments, Slices};
@@ -48,7 +48,7 @@ type AllSamples = HashMap<(usize, u32), VcpuSamples>;
 /// Gathers the wall time of the vCPUs that the filter selects.
 pub(super) fn gather(
     recordings: &[&Recording],
-    library: &Library,
+    tables: &Tables<'_>,
     options: &Options,
     progress: &OnProgress<'_>,
     mut each: Option<&mut Each<'_>>,
@@ -67,18 +67,18 @@ pub(super) fn gather(
         .collect();
     if recordings.iter().any(|one| vcpu_times::has_any(one)) {
         let into = (&slices[..], &mut samples);
-        let gathered = gather_samples(recordings, library, options, progress, into);
+        let gathered = gather_samples(recordings, tables, options, progress, into);
         profile.labels = gathered.labels;
         profile.warnings = gathered.warnings;
         profile.account.forced = gathered.account.forced;
         profile.account.undecoded = gathered.account.undecoded;
         stacks = gathered.tree;
-        monitor = MonitorStacks::gather(recordings, library, options, progress);
+        monitor = MonitorStacks::gather(recordings, tables, options, progress);
     }
     let names = names(recordings);
     let mut flags = Vec::new();
     for (number, recording) in recordings.iter().enumerate() {
-        let symbolizer = Symbolizer::new(recording, library, options.demangle);
+        let symbolizer = Symbolizer::with(recording, tables, options.demangle);
         let mut gathering = Gathering {
             recording,
             number,
@@ -118,7 +118,7 @@ pub(super) fn gather(
 /// The running samples, and the stacks of each vCPU, whatever the filter says of frames.
 fn gather_samples(
     recordings: &[&Recording],
-    library: &Library,
+    tables: &Tables<'_>,
     options: &Options,
     progress: &OnProgress<'_>,
     (slices, samples): (&[Slices], &mut AllSamples),
@@ -141,7 +141,7 @@ fn gather_samples(
         }
     };
     let how = (&options, Unit::Samples);
-    gather_unit(recordings, (library, None), how, progress, Some(&mut take))
+    gather_unit(recordings, tables, how, progress, Some(&mut take))
 }
 
 /// Where in the tree exits are.
