@@ -78,7 +78,7 @@ impl MonitoredGuest {
 }
 
 /// Whether a guest whose kernel has its code at `text` runs another one at `address`: where the image of a kernel may
-/// be, but not that one's code. (Whether it ran a kernel at all, hosts before Linux 6.9 don't say truly.)
+/// be, but not that one's code. (Whether it ran a kernel at all, hosts with Linux 6.1 don't say truly.)
 fn is_another(text: &Range<u64>, address: u64) -> bool {
     (IMAGES..IMAGES + IMAGES_BYTES).contains(&address) && !text.contains(&address)
 }
