@@ -64,8 +64,8 @@ impl MonitoredGuest {
         }
     }
 
-    /// The guest of process `pid`, which runs this kernel as long as `mark` is the same; `None` if the kernel's build is
-    /// not known.
+    /// The guest of process `pid`, which runs this kernel as long as `mark` is the same; `None` if the kernel's build
+    /// isn't known.
     pub fn with_linux(pid: u32, linux: Linux, mark: Mark) -> Option<Self> {
         let linux = linux.of_guest(space_of_guest(pid))?;
         let user = mapped(pid, GUEST_USER_PATH, KERNEL_HALF);
