@@ -148,13 +148,14 @@ pub struct Args {
     pub off_cpu: bool,
 
     /// Record where the time of the guest's vCPUs goes, too: its code, exits by reason and instruction, the monitor,
-    /// waits for a processor. Guests under KVM, as root, and Xen domains (report --time, --exits)
+    /// waits for a processor. Guests under KVM, as root, and Xen domains (report --time, --exits). With --all: which
+    /// function each guest under KVM ran
     #[arg(long)]
     pub host: bool,
 
     /// Most exits a second of a vCPU that --host records one by one: above it, those of a part of the time stand for
     /// all
-    #[arg(long, value_name = "N", default_value_t = MOST_EXITS_HZ, requires = "host",
+    #[arg(long, value_name = "N", default_value_t = MOST_EXITS_HZ, requires = "host", conflicts_with = "all",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub most_exits: u64,
 
@@ -567,7 +568,7 @@ fn record_beside<T>(
     let is_shown = StatusLine::has_place(args, source.hot.facts());
     if args.keep.is_some() {
         let folder = start::begin(|| window::create(args.file()), args.named_file())?;
-        start::warn(source.hot.facts());
+        start::warn_of(&source);
         let window = Window::start(args, args.file(), folder)?;
         let beside = begun(Arc::clone(&counters));
         let shown = is_shown.then(|| StatusLine::show(Arc::clone(&counters)));
@@ -592,7 +593,7 @@ fn record_beside<T>(
     let (pusher, writer) = pushing;
     #[cfg(not(feature = "report"))]
     let (writer, ()) = (output.writer()?, pushing);
-    start::warn(source.hot.facts());
+    start::warn_of(&source);
     let beside = begun(Arc::clone(&counters));
     let shown = is_shown.then(|| StatusLine::show(Arc::clone(&counters)));
     let summary = uniprof_record::record(source, writer, &plan, counters);

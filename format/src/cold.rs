@@ -10,7 +10,8 @@ mod vcpu_time;
 
 pub use modules::{Contents, MappedFile, Mapping, ModuleChange, ModuleEvent};
 pub use spaces::{
-    AddressSpace, DECOMPRESSOR, FIRST_ROOT_SPACE, SpaceChange, SpaceEvent, space_of_root,
+    AddressSpace, DECOMPRESSOR, FIRST_ROOT_SPACE, GUEST_KERNEL_PATH, GUEST_PATH, GUEST_USER_PATH,
+    SpaceChange, SpaceEvent, space_of_guest, space_of_root,
 };
 pub use vcpu_time::{ExitCause, ExitKind, Exits, HandledExit, Place, UNKNOWN_TIME, VcpuTime};
 

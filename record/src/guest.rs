@@ -7,7 +7,7 @@
 //! `endpoint` connects to a stub, a monitor or an agent; `xenstore` looks up Xen's domains; `page_tables` translates
 //! addresses; `boots` distinguishes a guest's boots; `processor_time` compares samples with the time that was counted;
 //! `timeline` says where each moment of a vCPU goes, `exits` sums its exits, and `pauses` knows the recorder's;
-//! `linux` reads the kernel in a guest's memory.
+//! `linux` reads the kernel in a guest's memory, and `monitored` names code of guests whose monitors are recorded.
 //! `call_sites` checks which frames are consistent in a guest that was not paused, and `leaf_caller` finds a caller
 //! that they miss. `trial` and `checks` examine a guest before a recording (on AArch64 with `link_register`).
 //! `guardian` resumes a guest whose recorder was killed. If both are killed, `mark` is left behind, and `left_paused`
@@ -26,6 +26,7 @@ pub(crate) mod pauses;
 pub(crate) mod exits;
 pub(crate) mod timeline;
 pub mod linux;
+pub(crate) mod monitored;
 pub(crate) mod call_sites;
 pub(crate) mod leaf_caller;
 mod link_register;

@@ -75,6 +75,8 @@ pub struct Source {
     pub monitor: Option<MonitorSource>,
     /// Where the observer says what vCPUs' threads handle, for the samples of the monitor.
     pub handled: Option<HandledExits>,
+    /// Warnings beside those of the hot part's facts.
+    pub warnings: Vec<String>,
 }
 
 /// The monitor of a guest, as a process.
@@ -94,6 +96,7 @@ impl Source {
             namer: None,
             monitor: None,
             handled: None,
+            warnings: Vec::new(),
         }
     }
 }
@@ -216,6 +219,11 @@ pub trait Namer: Send {
 
     /// Remembers the addresses of a sample, so that their code can be named.
     fn see(&mut self, chain: &[Frame]);
+
+    /// Remembers the address of a sample that was taken in the guest of process `pid`.
+    fn see_guest(&mut self, time_ns: u64, pid: u32, address: u64) {
+        let _ = (time_ns, pid, address);
+    }
 
     /// Requests the completion of an event; [`Namer::answer`] returns it later. Returns the event itself if it can't
     /// be completed.

@@ -228,7 +228,7 @@ impl Recording {
             GuestSpaces::default()
         };
         // With one address space for each boot, roots of page tables distinguish nothing.
-        if !recording.guest_spaces.are_several() {
+        if whole_guest && !recording.guest_spaces.are_several() {
             let guest = &recording.guest_spaces;
             let modules = cold.modules.iter_mut().map(|event| &mut event.space);
             let code = recording.code.iter_mut().map(|code| &mut code.space);

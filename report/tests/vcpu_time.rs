@@ -14,8 +14,8 @@ use uniprof_report::recording::{Recording, Unit};
 use uniprof_report::stacks::Tables;
 use uniprof_report::views::{Content, FlagValue, Form, Renderer, VIEWS};
 use uprof::cold::{
-    ClockPair, End, EndReason, ExitCause, ExitKind, Exits, HandledExit, Loss, LossReason, Mapping,
-    Metadata,
+    ClockPair, End, EndReason, ExitCause, ExitKind, Exits, GUEST_KERNEL_PATH, GUEST_PATH,
+    GUEST_USER_PATH, HandledExit, Loss, LossReason, Mapping, Metadata, space_of_guest,
 };
 use uprof::cold::{ModuleChange, ModuleEvent, Place, TargetKind, TaskChange, TaskEvent, VcpuTime};
 use uprof::image::{ImageIdentity, ImagePart, Symbol};
@@ -1102,6 +1102,64 @@ fn the_stacks_that_handled_an_exit_are_above_it() {
 
 #[test]
 fn time_in_a_guest_is_above_the_call_that_runs_it() {
+    let samples = [None, Some(0x10_20d5), Some(u64::MAX)];
+    let profile = in_guest(&[], &samples.map(|ip| (MS, ip)));
+    assert_eq!(folded(&profile), "run_vcpu 1\nrun_vcpu;[guest] 2\n");
+}
+
+/// A guest that was looked into has functions, and no callers; its addresses are nobody else's.
+#[test]
+fn code_of_a_guest_is_above_its_time() {
+    const KERNEL: u64 = 0xffff_ffff_9a00_0000;
+    const LINKED: u64 = 0xffff_ffff_8100_0000;
+    let guest = space_of_guest(PROCESS);
+    let mapped = |time_ns, space, start, length, file_offset, path: &str| ModuleEvent {
+        time_ns: START + time_ns,
+        space,
+        what: ModuleChange::Mapped(Mapping {
+            start,
+            length,
+            file_offset,
+            path: path.into(),
+            build_id: vec![7; 20],
+            file: None,
+        }),
+    };
+    let modules = [
+        // This machine's kernel is the same build, at another address.
+        mapped(0, 0, LINKED, 0x1000, 0, "[kernel]"),
+        mapped(0, guest, 0, u64::MAX, 0, GUEST_PATH),
+        mapped(1, guest, 0, 1 << 63, 0, GUEST_USER_PATH),
+        mapped(1, guest, KERNEL, 0x1000, LINKED, GUEST_KERNEL_PATH),
+        ModuleEvent {
+            time_ns: START + 10 * MS,
+            space: guest,
+            what: ModuleChange::Cleared,
+        },
+    ];
+    let profile = in_guest(
+        &modules,
+        &[
+            (MS, Some(KERNEL + 0x10)),
+            (2 * MS, Some(KERNEL + 0x20)),
+            (3 * MS, Some(0x7f00_0000_1234)),
+            (3 * MS, Some(0x40_1000)),
+            (4 * MS, Some(0xffff_ffff_c000_1234)),
+            // Of another kernel, as nobody looked at it.
+            (11 * MS, Some(KERNEL + 0x10)),
+        ],
+    );
+    assert_eq!(
+        folded(&profile),
+        "run_vcpu;[guest] 1\n\
+         run_vcpu;[guest];[guest user] 2\n\
+         run_vcpu;[guest];[guest]+0xffffffffc0001234 1\n\
+         run_vcpu;[guest];guest_idle 2\n"
+    );
+}
+
+/// The profile of a monitor's samples at these times, some of them in its guest.
+fn in_guest(modules: &[ModuleEvent], samples: &[(u64, Option<u64>)]) -> Profile {
     let mut metadata = Metadata::default();
     metadata.target.kind = TargetKind::Process;
     metadata.target.arch = Arch::X86_64;
@@ -1132,24 +1190,40 @@ fn time_in_a_guest_is_above_the_call_that_runs_it() {
         }),
     };
     writer.modules(&[mapped]).unwrap();
+    for (path, address, name) in [
+        ("[kernel]", 0xffff_ffff_8100_0000, "host_idle"),
+        (GUEST_KERNEL_PATH, 0xffff_ffff_8100_0000, "guest_idle"),
+    ] {
+        let image = ImageIdentity {
+            path: path.into(),
+            build_id: vec![7; 20],
+            ..image.clone()
+        };
+        let symbol = Symbol {
+            address,
+            size_bytes: 0x100,
+            name,
+        };
+        writer.symbols(&image, [symbol], START).unwrap();
+    }
+    writer.modules(modules).unwrap();
     let chain = [Frame::exact(GUEST + 0x10)];
     let task = Task {
         space: PROCESS,
         vcpu: THREAD,
     };
-    for guest_ip in [None, Some(0x10_20d5), Some(u64::MAX)] {
-        let mut sample = Sample::bare(START + MS, task, &chain);
-        sample.details.guest_ip = guest_ip;
+    for (time_ns, guest_ip) in samples {
+        let mut sample = Sample::bare(START + time_ns, task, &chain);
+        sample.details.guest_ip = *guest_ip;
         writer.sample(&sample).unwrap();
     }
     let end = End {
-        time_ns: START + 2 * MS,
+        time_ns: START + 20 * MS,
         reason: EndReason::Stopped,
         message: String::new(),
         totals: Vec::new(),
     };
     let recording = open(writer.finish(&end).unwrap());
     let options = Options::default();
-    let profile = gather(&[&recording], &library(), &options, &|_, _| {}, None);
-    assert_eq!(folded(&profile), "run_vcpu 1\nrun_vcpu;[guest] 2\n");
+    gather(&[&recording], &library(), &options, &|_, _| {}, None)
 }

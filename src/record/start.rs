@@ -8,7 +8,7 @@ use crate::target::{self, Stdout, TargetRequest};
 use crate::terminal;
 use anyhow::bail;
 use std::path::Path;
-use uniprof_record::{Facts, lockdown, signal};
+use uniprof_record::{Facts, Source, lockdown, signal};
 
 /// Refuses a command line that fits another profiler, and says what to type instead.
 pub fn refuse_other_tools(args: &Args) -> anyhow::Result<()> {
@@ -55,9 +55,19 @@ pub fn begin<T>(
     Ok(output)
 }
 
+/// Prints the warnings of an open target.
+pub fn warn_of(source: &Source) {
+    warn(source.hot.facts());
+    say_all(&source.warnings);
+}
+
 /// Prints the warnings of an open guest.
 pub fn warn(facts: &Facts) {
-    for warning in &facts.warnings {
+    say_all(&facts.warnings);
+}
+
+fn say_all(warnings: &[String]) {
+    for warning in warnings {
         terminal::say(format_args!("uniprof: {warning}"));
     }
 }

@@ -39,6 +39,8 @@ pub enum AddressSpace {
     Kernel,
     /// A process, by its id.
     Process(u32),
+    /// The guest that a process runs under KVM, by the process's id.
+    GuestOf(u32),
     /// All addresses of a guest from this boot to the next; the first boot is 0. If a guest has several page tables,
     /// the addresses that these have in common.
     Boot(u32),
@@ -52,6 +54,7 @@ impl AddressSpace {
         match number {
             FIRST_ROOT_SPACE.. if is_guest => AddressSpace::PageTables(number),
             _ if is_guest => AddressSpace::Boot(number),
+            FIRST_ROOT_SPACE.. => AddressSpace::GuestOf(number - FIRST_ROOT_SPACE),
             0 => AddressSpace::Kernel,
             _ => AddressSpace::Process(number),
         }
@@ -61,13 +64,29 @@ impl AddressSpace {
     pub fn boot(self) -> Option<u32> {
         match self {
             AddressSpace::Boot(number) => Some(number),
-            AddressSpace::Kernel | AddressSpace::Process(_) | AddressSpace::PageTables(_) => None,
+            AddressSpace::Kernel
+            | AddressSpace::Process(_)
+            | AddressSpace::GuestOf(_)
+            | AddressSpace::PageTables(_) => None,
         }
     }
 }
 
-/// Address-space numbers from here on are derived from roots.
+/// Address-space numbers from here on are derived from roots, and in a recording of processes from their guests.
 pub const FIRST_ROOT_SPACE: u32 = 1 << 31;
+
+/// Paths of the mappings of a process's guest (format-spec.md, section 6.4): all of it, code of its processes, and its
+/// Linux kernel.
+pub const GUEST_PATH: &str = "[guest]";
+/// See [`GUEST_PATH`].
+pub const GUEST_USER_PATH: &str = "[guest.user]";
+/// See [`GUEST_PATH`].
+pub const GUEST_KERNEL_PATH: &str = "[guest.kernel]";
+
+/// The number of the address space of the guest that process `pid` runs under KVM (format-spec.md, section 6.4).
+pub fn space_of_guest(pid: u32) -> u32 {
+    FIRST_ROOT_SPACE | pid
+}
 
 /// The number of the address space with this root (format-spec.md, section 5.7). `shared` is the address space of the
 /// guest's tasks, which stands for everything that all its address spaces have in common.
@@ -91,7 +110,9 @@ mod tests {
         assert_eq!(AddressSpace::new(1, true), AddressSpace::Boot(1));
         assert_eq!(AddressSpace::new(0, true).boot(), Some(0));
         assert_eq!(AddressSpace::new(0, false), AddressSpace::Kernel);
-        assert_eq!(AddressSpace::new(root, false), AddressSpace::Process(root));
+        assert_eq!(AddressSpace::new(17, false), AddressSpace::Process(17));
+        let of_guest = AddressSpace::new(space_of_guest(17), false);
+        assert_eq!(of_guest, AddressSpace::GuestOf(17));
     }
 
     #[test]

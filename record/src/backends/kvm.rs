@@ -15,8 +15,10 @@ mod ram;
 mod rescue;
 mod host;
 mod source;
+mod machine;
 mod boot;
 pub mod doctor;
 
 pub use boot::open as open_boot;
+pub use machine::MachineGuests;
 pub use source::open;

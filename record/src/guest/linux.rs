@@ -5,7 +5,7 @@
 //! 7), and the page tables of each process. The guest is not trusted: inconsistent tables are not taken for a kernel.
 
 mod marks;
-mod memory;
+pub(crate) mod memory;
 pub mod orc;
 mod processes;
 mod decompressor;
@@ -24,7 +24,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::time::Duration;
 use uniprof_linux::{KERNEL_PATH, Kernel, KernelMemory};
-use uprof::cold::{Mapping, ModuleChange, ModuleEvent};
+use uprof::cold::{GUEST_KERNEL_PATH, Mapping, ModuleChange, ModuleEvent};
 use uprof::cpu::{LAST_PAGE, is_kernel_address};
 use uprof::{Arch, Frame, ImageIdentity, ImagePart, RawStack, Sample, Stop, Symbol};
 
@@ -70,6 +70,8 @@ pub struct Linux {
     arch: Arch,
     kernel: Kernel,
     build_id: Vec<u8>,
+    /// Path of its image in the recording.
+    path: &'static str,
     facts: KernelFacts,
     /// Whether stack bytes serve only for walks and are not recorded.
     only_walks: bool,
@@ -80,6 +82,9 @@ pub struct Linux {
     /// Processes by the physical address of the page-table root.
     processes: HashMap<u64, Process>,
 }
+
+/// Address at which kernels for x86-64 are linked, by default.
+const LINKED: u64 = IMAGES + (16 << 20);
 
 /// Facts about a guest's kernel, for messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -191,6 +196,7 @@ impl Linux {
                 took_ns: 0,
             },
             arch: memory.arch,
+            path: KERNEL_PATH,
             boot: 0,
             base: kernel.text.start,
             kernel,
@@ -206,6 +212,28 @@ impl Linux {
     /// The same kernel, for this boot.
     fn of_boot(self, boot: u32) -> Linux {
         Linux { boot, ..self }
+    }
+
+    /// The same kernel, for the recording of processes of which one runs it in a guest: in that guest's address space.
+    /// All guests with the same build share one table. `None` if the build isn't known.
+    pub fn of_guest(self, space: u32) -> Option<Linux> {
+        let linux = Linux {
+            boot: space,
+            base: LINKED,
+            path: GUEST_KERNEL_PATH,
+            ..self
+        };
+        (!linux.build_id.is_empty()).then_some(linux)
+    }
+
+    /// The address of the notes with its build-id.
+    pub fn notes(&self) -> Option<u64> {
+        self.kernel.marks.notes.as_ref().map(|notes| notes.start)
+    }
+
+    /// Where its code is.
+    pub fn text(&self) -> &Range<u64> {
+        &self.kernel.text
     }
 
     /// Number of the guest's boot that it belongs to.
@@ -314,7 +342,7 @@ impl Linux {
                 length: text.end - text.start,
                 // In the first boot, addresses are looked up unchanged.
                 file_offset: if self.boot == 0 { 0 } else { self.base },
-                path: KERNEL_PATH.into(),
+                path: self.path.into(),
                 build_id: self.build_id.clone(),
                 file: None,
             }),
@@ -381,7 +409,7 @@ impl Linux {
         }
         starts.sort_unstable();
         let mut part = ImagePart::new(ImageIdentity {
-            path: KERNEL_PATH.into(),
+            path: self.path.into(),
             build_id: self.build_id.clone(),
             arch: self.arch,
             load_bias: 0,

@@ -134,6 +134,7 @@ fn record_into(
         namer,
         monitor,
         handled,
+        warnings: _,
     } = source;
     let mut facts = hot.facts().clone();
     let until = plan

@@ -341,6 +341,9 @@ impl<W: Write> Encoder<W> {
             }
             if let Some(namer) = namer {
                 namer.see(slot.chain());
+                if let Some(ip) = slot.details.guest_ip {
+                    namer.see_guest(slot.time_ns, slot.task.space, ip);
+                }
             }
             if let Some(reports) = reports {
                 reports.meet().sampled(slot.task.vcpu, slot.time_ns);

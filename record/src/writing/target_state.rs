@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 use uprof::cold::{
-    Mapping, ModuleChange, ModuleEvent, SpaceEvent, TaskChange, TaskEvent, space_of_root,
+    Mapping, ModuleChange, ModuleEvent, SpaceEvent, TaskChange, TaskEvent, space_of_guest,
+    space_of_root,
 };
 use uprof::{Task, Writer};
 
@@ -95,7 +96,7 @@ impl TargetState {
     fn forget(&mut self, space: u32) {
         self.clear(space);
         if !self.is_guest {
-            return;
+            return self.clear(space_of_guest(space));
         }
         let of_boot = |(number, event): (&u32, &SpaceEvent)| {
             (space_of_root(space, event.root) == *number).then_some(*number)
@@ -180,6 +181,7 @@ impl TargetState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use uprof::cold::GUEST_PATH;
 
     fn mapped(time_ns: u64, space: u32, start: u64, length: u64, path: &str) -> ModuleEvent {
         let what = ModuleChange::Mapped(Mapping {
@@ -230,6 +232,7 @@ mod tests {
         let mut state = TargetState::new(false);
         for pid in 1..2000 {
             state.apply(Change::Modules(vec![
+                mapped(1, space_of_guest(pid), 0, u64::MAX, GUEST_PATH),
                 mapped(1, pid, 0x1000, 0x1000, "program"),
                 ModuleEvent {
                     time_ns: 2,

@@ -7,7 +7,7 @@ use crate::images::{ImageAddress, Segments};
 use crate::profile::advice::Counts;
 use crate::recording::account::{is_cut, is_shallow};
 use crate::recording::rows::EffectiveRows;
-use crate::recording::spaces::{ModuleId, Place};
+use crate::recording::spaces::{GuestCode, ModuleId, Place};
 use crate::recording::{BlockError, Recording, SampleBlockPlace};
 use crate::stacks::embedded::{Embedded, LineTable};
 use crate::stacks::idle::Idle;
@@ -97,6 +97,11 @@ fn stacks_of_block<'s>(
         if let Some(first) = whole.first().filter(|_| counts) {
             let place = spaces.place(space, row.time_ns, first.address);
             *stacks.innermost.entry(place).or_default() += 1;
+        }
+        if let Some(address) = row.details.guest_ip
+            && let GuestCode::At(place) = spaces.in_guest(row.task.space, row.time_ns, address)
+        {
+            stacks.places.insert(place);
         }
         let stop = stop.unwrap_or(row.stop);
         let paused = u64::from(row.state == State::Paused);

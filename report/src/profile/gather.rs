@@ -28,11 +28,11 @@ use crate::stacks::idle::Idle;
 use crate::stacks::symbolizer::Symbolizer;
 use crate::stacks::unwinders::Unwinders;
 use crate::work;
-use block::{BlockStacks, LocalRow};
+use block::{BlockStacks, LocalGuest, LocalRow};
 use naming::Naming;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
-use uprof::{Span, State, Stop, Task, WordMap};
+use uprof::{Found, Span, State, Stop, Task, WordMap};
 
 /// The granularity of a view's frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -386,10 +386,8 @@ impl Gathering<'_, '_> {
                 .entry(root)
                 .or_insert_with(|| vec![None; stacks.nodes.len()]);
             let mut top = self.node(stacks, joined, root, row.node, profile);
-            if row.in_guest {
-                let label = naming::plain(&mut profile.labels, GUEST);
-                self.ask(&profile.labels);
-                top = self.step(top, label, profile);
+            if let Some(guest) = row.guest {
+                top = self.guest(stacks, top, guest, profile);
             }
             let (node, passed) = top;
             if passed.ignore || filtered && !passed.focus {
@@ -414,7 +412,8 @@ impl Gathering<'_, '_> {
                     state: row.state,
                     stop: row.stop,
                     node,
-                    address: (row.node).map(|leaf| stacks.nodes[leaf as usize].frame.address),
+                    address: (row.node.filter(|_| row.guest.is_none()))
+                        .map(|leaf| stacks.nodes[leaf as usize].frame.address),
                     weight: Weight {
                         amount,
                         ..row.weight
@@ -487,6 +486,37 @@ impl Gathering<'_, '_> {
         here
     }
 
+    /// Adds the time of a guest above the call that runs it, and what is known of its code.
+    fn guest(
+        &mut self,
+        stacks: &BlockStacks,
+        top: (NodeId, Passed),
+        guest: LocalGuest,
+        profile: &mut Profile,
+    ) -> (NodeId, Passed) {
+        let label = naming::plain(&mut profile.labels, GUEST);
+        let user = match guest {
+            LocalGuest::User => Some(naming::plain(&mut profile.labels, GUEST_USER)),
+            _ => None,
+        };
+        self.ask(&profile.labels);
+        let mut top = self.step(top, label, profile);
+        if let Some(label) = user {
+            top = self.step(top, label, profile);
+        }
+        if let LocalGuest::At(place) = guest {
+            let (start, end) = stacks.ranges[place as usize];
+            for index in start..end {
+                let caller = top.0;
+                top = self.step(top, self.naming.label(index), profile);
+                if top.0 != caller {
+                    profile.found.add(top.0, Found::FramePointer);
+                }
+            }
+        }
+        top
+    }
+
     fn step(
         &mut self,
         from: (NodeId, Passed),
@@ -532,6 +562,8 @@ impl Gathering<'_, '_> {
 
 /// The box of time in which a thread ran a guest: `record --host` shows the guest's functions.
 const GUEST: &str = "[guest]";
+/// The box above it of code of the guest's processes, of which no more is known.
+const GUEST_USER: &str = "[guest user]";
 
 /// The largest count of a profile: 146 years of nanoseconds. No sum of parts of it overflows, for any recording.
 const COUNTED_MAX: u64 = 1 << 62;

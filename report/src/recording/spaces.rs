@@ -10,7 +10,9 @@ pub(crate) mod visible;
 use self::visible::Visible;
 use std::collections::{BTreeMap, HashMap};
 use uprof::WordMap;
-use uprof::cold::{AddressSpace, MappedFile, Mapping, ModuleChange, ModuleEvent};
+use uprof::cold::{
+    AddressSpace, GUEST_USER_PATH, MappedFile, Mapping, ModuleChange, ModuleEvent, space_of_guest,
+};
 use uprof::cpu::is_kernel_address;
 
 /// Number of a module in [`Spaces::modules`].
@@ -90,6 +92,17 @@ pub(crate) enum At {
         /// Offset in its file (bytes).
         offset: u64,
     },
+}
+
+/// What is known of the code that a process's guest ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GuestCode {
+    /// Nothing: the recorder has not looked into the guest.
+    Unknown,
+    /// It was code of a process of the guest.
+    User,
+    /// It was here.
+    At(Place),
 }
 
 impl Place {
@@ -314,7 +327,11 @@ impl Spaces {
                 self.shared_of(space)
             };
         }
-        if is_kernel_address(address) { 0 } else { space }
+        match AddressSpace::new(space, false) {
+            AddressSpace::GuestOf(_) => space,
+            _ if is_kernel_address(address) => 0,
+            _ => space,
+        }
     }
 
     /// A number that is equal for address spaces with equal mappings.
@@ -369,6 +386,17 @@ impl Spaces {
             at,
             kernel,
             is_return: false,
+        }
+    }
+
+    /// The code at `address` of the guest that process `pid` ran at `time_ns`.
+    pub(crate) fn in_guest(&self, pid: u32, time_ns: u64, address: u64) -> GuestCode {
+        let place = self.place(space_of_guest(pid), time_ns, address);
+        let module = place.module().and_then(|id| self.modules.get(id as usize));
+        match module {
+            None => GuestCode::Unknown,
+            Some(module) if module.path == GUEST_USER_PATH => GuestCode::User,
+            Some(_) => GuestCode::At(place),
         }
     }
 

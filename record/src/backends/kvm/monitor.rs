@@ -5,7 +5,7 @@
 use crate::source::SourceError;
 use crate::sys::stat;
 use std::fs::{File, OpenOptions};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 
 /// Name of the mapping of a vCPU's page; the vCPU's number follows.
 const RUN_PAGE: &str = "anon_inode:kvm-vcpu:";
@@ -50,6 +50,8 @@ pub struct Monitor {
     pub memory: File,
     /// Its vCPUs, by number.
     pub vcpus: Vec<MonitorVcpu>,
+    /// Whether two vCPUs have the same number, as those of two guests have.
+    pub is_several: bool,
     /// Mappings that may be guest memory, the largest first.
     pub areas: Vec<Area>,
 }
@@ -76,7 +78,7 @@ impl Monitor {
         let file = File::open(format!("/proc/{pid}/maps")).map_err(refused)?;
         let read = file.take(MOST_LIST_BYTES).read_to_string(&mut maps);
         read.map_err(refused)?;
-        let (vcpus, areas) = parse(&maps);
+        let (vcpus, areas, is_several) = parse(&maps);
         let name = name.trim_end().to_owned();
         if vcpus.is_empty() {
             return Err(SourceError(format!(
@@ -88,6 +90,7 @@ impl Monitor {
             name,
             memory,
             vcpus,
+            is_several,
             areas,
         })
     }
@@ -99,16 +102,39 @@ impl Monitor {
 
     /// Its threads' ids.
     pub fn threads(&self) -> Vec<i32> {
-        let entries = std::fs::read_dir(format!("/proc/{}/task", self.pid));
-        let entries = entries.into_iter().flatten().flatten();
-        let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        ids.collect()
+        threads(self.pid)
     }
 
     /// The activity of thread `tid`.
     pub fn doing(&self, tid: i32) -> Doing {
         doing(self.pid, tid)
     }
+}
+
+/// Whether process `pid` has vCPUs; of one that may not be looked into, whether a thread is called like a vCPU's.
+pub fn has_vcpus(pid: i32) -> bool {
+    let mut maps = String::new();
+    let file = File::open(format!("/proc/{pid}/maps"));
+    match file.and_then(|file| file.take(MOST_LIST_BYTES).read_to_string(&mut maps)) {
+        Ok(_) => maps.contains(RUN_PAGE),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            let names = threads(pid).into_iter().filter_map(|tid| {
+                std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm")).ok()
+            });
+            names
+                .map(|name| name.to_ascii_lowercase())
+                .any(|name| name.contains("vcpu") || name.trim_end().ends_with("/kvm"))
+        }
+        Err(_) => false,
+    }
+}
+
+/// The ids of the threads of process `pid`.
+fn threads(pid: i32) -> Vec<i32> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let entries = entries.into_iter().flatten().flatten();
+    let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    ids.collect()
 }
 
 /// The activity of thread `tid` of process `pid`.
@@ -149,9 +175,10 @@ fn number(path: &str) -> Option<u32> {
     path.strip_prefix(RUN_PAGE)?.parse().ok()
 }
 
-/// The vCPUs and large mappings in a process's `maps`.
-fn parse(maps: &str) -> (Vec<MonitorVcpu>, Vec<Area>) {
+/// The vCPUs and large mappings in a process's `maps`, and whether two vCPUs have the same number.
+fn parse(maps: &str) -> (Vec<MonitorVcpu>, Vec<Area>, bool) {
     let (mut vcpus, mut areas) = (Vec::<MonitorVcpu>::new(), Vec::new());
+    let mut is_several = false;
     for line in maps.lines() {
         let mut words = line.split_ascii_whitespace();
         let (Some(range), Some(access), Some(offset)) = (words.next(), words.next(), words.next())
@@ -171,7 +198,9 @@ fn parse(maps: &str) -> (Vec<MonitorVcpu>, Vec<Area>) {
         }
         // A vCPU may have a ring beyond its first pages, which a monitor maps separately.
         if let Some(number) = number(path).filter(|_| offset.bytes().all(|digit| digit == b'0')) {
-            if vcpus.len() < VCPUS_MAX && vcpus.iter().all(|other| other.number != number) {
+            let is_new = vcpus.iter().all(|other| other.number != number);
+            is_several |= !is_new;
+            if vcpus.len() < VCPUS_MAX && is_new {
                 vcpus.push(MonitorVcpu {
                     number,
                     run_page: start,
@@ -187,7 +216,7 @@ fn parse(maps: &str) -> (Vec<MonitorVcpu>, Vec<Area>) {
     vcpus.sort_unstable_by_key(|vcpu| vcpu.number);
     areas.sort_by_key(|area| std::cmp::Reverse(area.bytes));
     areas.truncate(AREAS_MAX);
-    (vcpus, areas)
+    (vcpus, areas, is_several)
 }
 
 #[cfg(test)]
@@ -206,7 +235,10 @@ mod tests {
 7f2080013000-7f2080016000 rw-s 00000000 00:0e 11                         anon_inode:kvm-vcpu:0
 ffffffffffffffff-7f00 rw-p zz
 ";
-        let (vcpus, areas) = parse(maps);
+        let (vcpus, areas, is_several) = parse(maps);
+        assert!(!is_several);
+        let second = maps.replace("vcpu:1", "vcpu:0");
+        assert!(parse(&second).2);
         let place = |number, run_page| MonitorVcpu { number, run_page };
         assert_eq!(
             vcpus,

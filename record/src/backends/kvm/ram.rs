@@ -128,6 +128,11 @@ impl Ram {
         self.fitted.0 >= FITS_MIN && self.layout().is_some() && self.possible.iter().all(is_same)
     }
 
+    /// Where in the monitor's memory a physical address of the guest is.
+    pub fn place_of(&self, physical: u64, bytes: usize) -> Option<u64> {
+        self.layout?.place(physical, bytes)
+    }
+
     /// Searches with the evidence of one paused vCPU.
     pub fn weigh(&mut self, evidence: Evidence) {
         let mut possible = std::mem::take(&mut self.possible);

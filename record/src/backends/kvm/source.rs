@@ -11,6 +11,7 @@ use crate::guest::boots::Boots;
 use crate::guest::command::Child;
 use crate::guest::guardian::Guardian;
 use crate::guest::held::let_all_go;
+use crate::guest::monitored::Mark;
 use crate::guest::page_tables::{Paging, Roots};
 use crate::guest::pauses::PauseWriter;
 use crate::guest::processor_time::{MISSED_TIME, VcpuTimes};
@@ -90,15 +91,7 @@ pub fn open(pid: i32, images: Vec<Image>, plan: &Plan) -> Result<Source, SourceE
         ));
     }
     let monitor = Monitor::of(pid)?;
-    if monitor.is_stopped() {
-        return Err(SourceError(format!(
-            "process {pid} ({}) is stopped, by a signal such as SIGSTOP, and its guest with it: `kill -CONT {pid}` \
-             lets it run",
-            monitor.name
-        )));
-    }
-    let mut source = attach(&monitor, images, || find_threads(&monitor))?;
-    source.find_memory()?;
+    let mut source = open_guest(&monitor, images)?;
     let total = monitor.vcpus.len();
     source.note_what_was_found(total);
     let mut observer: Option<Box<dyn Observer>> = None;
@@ -114,6 +107,21 @@ pub fn open(pid: i32, images: Vec<Image>, plan: &Plan) -> Result<Source, SourceE
         handled,
         ..Source::of(Hot::StopWorld(Box::new(source)))
     })
+}
+
+/// Opens the guest of a monitor, and searches for its memory. See [`open`].
+pub(super) fn open_guest(monitor: &Monitor, images: Vec<Image>) -> Result<KvmSource, SourceError> {
+    let pid = monitor.pid;
+    if monitor.is_stopped() {
+        return Err(SourceError(format!(
+            "process {pid} ({}) is stopped, by a signal such as SIGSTOP, and its guest with it: `kill -CONT {pid}` \
+             lets it run",
+            monitor.name
+        )));
+    }
+    let mut source = attach(monitor, images, || find_threads(monitor))?;
+    source.find_memory()?;
+    Ok(source)
 }
 
 /// Asks KVM for the registers of a monitor's vCPUs, whose threads `find` finds, under the eyes of a guardian.
@@ -292,6 +300,19 @@ impl KvmSource {
             }
         }
         Ok(!has_run)
+    }
+
+    /// The bytes at a guest's address, as its vCPUs translated it in the last sample, to be looked at again.
+    pub(super) fn mark(&mut self, address: u64, bytes: usize) -> Option<Mark> {
+        let mut paging = self.vcpus.iter().map(|vcpu| vcpu.paging);
+        let physical = paging.find_map(|it| it.translate(&mut self.ram, address).ok()?.physical());
+        let at = self.ram.place_of(physical?, bytes)?;
+        Mark::of(self.memory.try_clone().ok()?, at, bytes)
+    }
+
+    /// Whether the guest's memory was found.
+    pub(super) fn has_memory(&self) -> bool {
+        self.ram.layout().is_some()
     }
 
     fn note_what_was_found(&mut self, total: usize) {

@@ -11,7 +11,8 @@ use uprof::cpu::is_kernel_address;
 
 /// The GiB that holds a kernel for x86-64, at a multiple of 2 MiB (Documentation/arch/x86/x86_64/mm.rst of Linux).
 pub const IMAGES: u64 = 0xffff_ffff_8000_0000;
-const IMAGES_BYTES: u64 = 1 << 30;
+/// Its length.
+pub const IMAGES_BYTES: u64 = 1 << 30;
 const SLOT_BYTES: u64 = 2 << 20;
 /// Parts of an AArch64 kernel's image are mapped separately, at multiples of this (SEGMENT_ALIGN of Linux).
 const STEP_BYTES: u64 = 64 << 10;

@@ -6,7 +6,7 @@ use super::chains::{self, Chains, LocalNode};
 use crate::profile::filter::{Filter, Verdict};
 use crate::recording::account::{Account, is_shallow};
 use crate::recording::rows::EffectiveRows;
-use crate::recording::spaces::Place;
+use crate::recording::spaces::{GuestCode, Place};
 use crate::recording::survey::{BlockSurvey, Survey, fault_of, survey_block};
 use crate::recording::unit::{Unit, Weight};
 use crate::recording::{Recording, SampleBlockPlace};
@@ -56,8 +56,19 @@ pub(super) struct LocalRow {
     pub lacks_caller: bool,
     /// Local number of the innermost frame.
     pub node: Option<u32>,
-    /// Whether the thread ran a guest there, whose code is not in the stack.
-    pub in_guest: bool,
+    /// The code of the guest that the thread ran there, which is not in the stack.
+    pub guest: Option<LocalGuest>,
+}
+
+/// Code of a guest, in a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum LocalGuest {
+    /// It is not known.
+    Unknown,
+    /// Of a process of the guest.
+    User,
+    /// The number of its place.
+    At(u32),
 }
 
 /// Views that have a table of all the block's nodes. Of more, as where a program maps something between each two
@@ -74,6 +85,8 @@ struct BlockReader<'a, 's> {
     survey: Option<BlockSurvey>,
     /// Places by view, address, and whether it is a return address.
     places: WordMap<(u32, u64, bool), u32>,
+    /// Places of code of guests.
+    guest_places: WordMap<Place, u32>,
     /// Views by number, and the one of the row before.
     views: WordMap<View, u32>,
     last_view: Option<(View, u32)>,
@@ -94,7 +107,7 @@ struct BlockReader<'a, 's> {
     /// Local nodes of unwound stacks.
     unwound: Chains,
     /// If samples are merged: the row of each stack, state, stop and lateness.
-    merged: Option<WordMap<u64, usize>>,
+    merged: Option<WordMap<(u64, u64), usize>>,
 }
 
 impl BlockStacks {
@@ -136,6 +149,7 @@ impl BlockStacks {
             stacks: BlockStacks::default(),
             survey: options.survey.then(|| BlockSurvey::new(&block)),
             places: chains::with_room(block.len()),
+            guest_places: WordMap::default(),
             views: WordMap::default(),
             last_view: None,
             known: Vec::new(),
@@ -213,9 +227,13 @@ impl BlockReader<'_, '_> {
             None => row.node.map(|node| self.local(row, number, node)),
         };
         let lacks_caller = self.lacks_caller(row, unwound.as_ref());
-        let stop = unwound.and_then(|it| it.stop).unwrap_or(row.stop);
+        let guest = self.guest(row);
+        let stop = match guest {
+            // The guest's own callers are not known.
+            Some(LocalGuest::User | LocalGuest::At(_)) => Stop::NotWalked,
+            _ => unwound.and_then(|it| it.stop).unwrap_or(row.stop),
+        };
         let late = is_late(row.details.late_ns);
-        let in_guest = row.details.guest_ip.is_some();
         let is_pooled = row.wait.is_some_and(|wait| wait.count > 1);
         let pooled = if is_pooled { weight.amount } else { 0 };
         let rows = &mut self.stacks.rows;
@@ -223,7 +241,13 @@ impl BlockReader<'_, '_> {
             let above = node.map_or(0, |node| u64::from(node) + 1);
             let tags = u64::from(row.state.number()) << 10 | u64::from(stop.number()) << 2;
             let flags = u64::from(late) << 1 | u64::from(lacks_caller);
-            let key = above << 17 | u64::from(in_guest) << 16 | tags | flags;
+            let code = match guest {
+                None => 0,
+                Some(LocalGuest::Unknown) => 1,
+                Some(LocalGuest::User) => 2,
+                Some(LocalGuest::At(place)) => u64::from(place) + 3,
+            };
+            let key = (above << 16 | tags | flags, code);
             let number = *merged.entry(key).or_insert(rows.len());
             if let Some(alike) = rows.get_mut(number) {
                 alike.weight.add(weight);
@@ -244,7 +268,7 @@ impl BlockReader<'_, '_> {
             shallow,
             lacks_caller,
             node,
-            in_guest,
+            guest,
         });
     }
 
@@ -346,6 +370,25 @@ impl BlockReader<'_, '_> {
                 ..spaces.place(space, row.time_ns, frame.lookup_address())
             });
             places.len() as u32 - 1
+        })
+    }
+
+    /// The code of the guest that the thread of `row` ran, if it did.
+    fn guest(&mut self, row: &Row<'_>) -> Option<LocalGuest> {
+        let address = row.details.guest_ip?;
+        let spaces = self.recording.spaces();
+        let code = spaces.in_guest(row.task.space, row.time_ns, address);
+        Some(match code {
+            GuestCode::Unknown => LocalGuest::Unknown,
+            GuestCode::User => LocalGuest::User,
+            GuestCode::At(place) => {
+                let places = &mut self.stacks.places;
+                let known = self.guest_places.entry(place);
+                LocalGuest::At(*known.or_insert_with(|| {
+                    places.push(place);
+                    places.len() as u32 - 1
+                }))
+            }
         })
     }
 
