@@ -156,7 +156,7 @@ const CODES_MAX: usize = 128;
 /// Most boots of a guest for which images are searched; a recorder follows no more.
 pub(crate) const LIVES_MAX: usize = 64;
 /// The total by which a boot began later than its recording; others have none.
-const BEGUN_LATE_NS: &str = "boot_begun_late_ns";
+pub(crate) const BEGUN_LATE_NS: &str = "boot_begun_late_ns";
 
 impl Recording {
     /// Opens the recording at `path`, or standard input for `-`.

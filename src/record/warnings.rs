@@ -111,7 +111,8 @@ impl fmt::Display for Warning<'_> {
             Warning::MuchPaused(part) => write!(
                 f,
                 "the guest stood still for {:.0} % of the time, which slows it down and, where its vCPUs share \
-                 processors, moves shares: record slower (-F), or with --max-overhead 10%",
+                 processors, moves shares: record slower (-F, and --boot-frequency of a boot), or with \
+                 --max-overhead 10%",
                 part * 100.0
             ),
             Warning::Gap {

@@ -58,6 +58,8 @@ def check_boot(uniprof, recording, console, *options, counts_pauses, start="pvh_
              + uniprof.totals(recording)["boot_begun_late_ns"])
     due = int(samples[0]["time"]) - int(samples[0]["late"]) - began
     check(0 <= due <= 2 * int(samples[0]["period"]), f"the first sample was due after {due} ns")
+    info = uniprof.run("info", recording)[1]
+    check(re.search("^boot +from its first instruction, ", info, re.MULTILINE), info)
     found = phases(uniprof, recording, start, *options)
     (since, earlier), (end, end_earlier) = found["planted"], found["after_planted"]
     said = re.search(r"planted (\d+) ticks of (\d+) kHz", pathlib.Path(console).read_text(errors="replace"))

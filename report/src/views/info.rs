@@ -4,7 +4,7 @@ use crate::images::Library;
 use crate::recording::account::{Account, is_cut};
 use crate::recording::processes::{self, Balance};
 use crate::recording::survey::{self, Survey};
-use crate::recording::{Recording, SpanCounts, last_part};
+use crate::recording::{BEGUN_LATE_NS, Recording, SpanCounts, last_part};
 use crate::stacks::idle::Idle;
 use crate::stacks::symbolizer::Symbolizer;
 use crate::text::calendar::calendar;
@@ -157,6 +157,13 @@ fn what(recording: &Recording, page: &mut Page) {
             "no end record: the recorder was killed, or the file was cut",
         ),
     }
+    if let Some(late_ns) = recording.boot_begun_late_ns() {
+        let late = duration(late_ns);
+        page.line(
+            "boot",
+            format!("from its first instruction, {late} after the start"),
+        );
+    }
     page.some("lives", lives(recording));
     let totals = recording.end().map_or(&[][..], |end| &end.totals);
     let paused = totals.iter().find(|(name, _)| name == PAUSED_BY_OTHERS_NS);
@@ -214,7 +221,8 @@ fn lives(recording: &Recording) -> String {
 const LIVES_SHOWN: usize = 16;
 
 /// Totals of the end record that repeat what the blocks state, or have a line of their own.
-const COUNTED_HERE: [&str; 7] = [
+const COUNTED_HERE: [&str; 8] = [
+    BEGUN_LATE_NS,
     "samples",
     "not_running",
     "cost_rounds",
