@@ -42,6 +42,16 @@ impl Default for Successors {
 }
 
 impl Successors {
+    /// Without frames, but with room for so many.
+    pub fn with_capacity(frames: usize) -> Self {
+        let mut successors = Successors::default();
+        successors.numbers.reserve(frames);
+        successors.frames.reserve(frames);
+        successors.heads.reserve(frames);
+        successors.entries.reserve(frames);
+        successors
+    }
+
     /// Removes all frames, but keeps the memory.
     pub fn clear(&mut self) {
         self.numbers.clear();

@@ -264,7 +264,8 @@ impl TableReader<'_> {
         // Each node has at least one byte, and nearly all have one.
         let most = self.steps.remaining().min(MAX_NODES);
         table.nodes.reserve_exact(most);
-        let mut successors = Successors::default();
+        // Each frame that is new has a kind.
+        let mut successors = Successors::with_capacity(self.kinds.remaining().min(MAX_NODES));
         // The nodes of the path to the last node, and the numbers of their frames.
         let mut path: Vec<(u32, FrameNumber)> = Vec::new();
         while !self.steps.is_empty() {

@@ -12,7 +12,7 @@ use crate::recording::{BlockError, Recording, SampleBlockPlace};
 use crate::stacks::embedded::{Embedded, LineTable};
 use crate::stacks::idle::Idle;
 use crate::stacks::symbolizer::{LocatedSymbol, Symbolizer};
-use crate::stacks::unwinders::{UnwindState, Unwinders};
+use crate::stacks::unwinders::Unwinders;
 use crate::work;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -81,7 +81,7 @@ fn stacks_of_block<'s>(
     let block = recording.samples(place)?;
     let (spaces, kind) = (recording.spaces(), recording.metadata().target.kind);
     let mut stacks = Stacks::default();
-    let mut held = UnwindState::new();
+    let mut held = unwinders.state();
     let (mut chain, mut frames) = (Vec::new(), Vec::new());
     let mut rows = EffectiveRows::new(&block, idle);
     while let Some(row) = rows.next_row()? {
@@ -117,6 +117,7 @@ fn stacks_of_block<'s>(
             });
         }
     }
+    unwinders.keep(held);
     Ok(stacks)
 }
 

@@ -49,7 +49,7 @@ impl<'a, W: Write> Redactor<'a, W> {
             writer,
             unwinders,
             idle,
-            held: UnwindState::new(),
+            held: UnwindState::default(),
             texts: Texts::default(),
             target: recording.metadata().target.clone(),
             metadata: Metadata::default(),

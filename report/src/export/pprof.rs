@@ -7,7 +7,7 @@ use crate::export::Request;
 use crate::profile::Profile;
 use crate::profile::gather::{By, Options, Sampled};
 use crate::profile::labels::{Label, LabelId};
-use crate::profile::tree::NodeId;
+use crate::profile::tree::{NodeId, ROOT};
 use crate::recording::Recording;
 use crate::recording::processes::{space_is, task_name};
 use crate::recording::unit::Unit;
@@ -16,16 +16,16 @@ use flate2::{Compression, GzBuilder};
 use message as pb;
 use prost::Message;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::io::{self, Write};
-use uprof::Task;
+use uprof::{Task, WordMap};
 
 /// Writes the file.
 pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
-    let mut counts: BTreeMap<(usize, Task, u32, NodeId), u64> = BTreeMap::new();
+    let mut counts: WordMap<(Origin, NodeId), u64> = WordMap::default();
     let mut take = |sampled: &Sampled, _: &Profile| {
-        let key = (sampled.recording, sampled.task, sampled.space, sampled.node);
-        *counts.entry(key).or_default() += sampled.weight.amount;
+        let origin = (sampled.recording, sampled.task, sampled.space);
+        *counts.entry((origin, sampled.node)).or_default() += sampled.weight.amount;
     };
     let options = Options {
         by: By::Declared,
@@ -35,12 +35,35 @@ pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Pr
     let mut builder = Builder::new(request, &profile);
     builder.head();
     builder.program();
-    for ((recording, task, space, node), count) in counts {
-        builder.sample(recording, (task, space), node, count as i64);
+    let mut counts: Vec<_> = counts.into_iter().collect();
+    counts.sort_unstable();
+    // As a message of their own, samples take much more memory than as bytes.
+    let mut samples = Vec::new();
+    let mut labels: Option<(Origin, Vec<pb::Label>)> = None;
+    for ((origin, node), count) in counts {
+        let location_id = builder.stack(node);
+        let known = labels.take().filter(|(of, _)| *of == origin);
+        let (_, label) = labels.insert(known.unwrap_or_else(|| (origin, builder.labels(origin))));
+        let sample = pb::Sample {
+            location_id,
+            value: vec![count as i64],
+            label: label.clone(),
+        };
+        let one = pb::Profile {
+            sample: vec![sample],
+            ..pb::Profile::default()
+        };
+        one.encode(&mut samples)?;
     }
+    let types = pb::Profile {
+        sample_type: std::mem::take(&mut builder.made.sample_type),
+        ..pb::Profile::default()
+    };
     // The gzip header has no file name and no time, so that the same input gives the same bytes.
     let mut packed = GzBuilder::new().write(out, Compression::default());
-    packed.write_all(&builder.made.encode_to_vec())?;
+    for part in [types.encode_to_vec(), samples, builder.made.encode_to_vec()] {
+        packed.write_all(&part)?;
+    }
     packed.finish()?;
     Ok(profile)
 }
@@ -65,6 +88,9 @@ pub(crate) fn of_stacks(
     builder.made
 }
 
+/// Recording, vCPU or thread, and address space of a sample.
+type Origin = (usize, Task, u32);
+
 /// Frames of one address: the function, and the functions inlined into it.
 type Group = (u32, u64, bool, Vec<LabelId>);
 
@@ -75,6 +101,8 @@ struct Builder<'a> {
     strings: HashMap<String, i64>,
     functions: HashMap<(i64, i64), u64>,
     locations: HashMap<Group, u64>,
+    /// By node: the location that begins there, 0 if it isn't known, and the node of its caller.
+    begun: Vec<(u64, NodeId)>,
     mappings: HashMap<&'a str, u64>,
 }
 
@@ -87,6 +115,7 @@ impl<'a> Builder<'a> {
             strings: HashMap::new(),
             functions: HashMap::new(),
             locations: HashMap::new(),
+            begun: vec![(0, ROOT); profile.tree.nodes().len()],
             mappings: HashMap::new(),
         };
         // The format requires that the first string is empty.
@@ -148,8 +177,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn sample(&mut self, recording: usize, (task, space): (Task, u32), node: NodeId, count: i64) {
-        let location_id = self.stack(node);
+    /// What is said of all samples of one origin.
+    fn labels(&mut self, (recording, task, space): Origin) -> Vec<pb::Label> {
         let source = self.request.recordings[recording];
         let name = task_name(source, task, u64::MAX);
         let mut labels = vec![
@@ -167,17 +196,23 @@ impl<'a> Builder<'a> {
             let names = crate::profile::gather::names(self.request.recordings);
             labels.push(self.text_label("recording", &printable(&names[recording])));
         }
-        self.made.sample.push(pb::Sample {
-            location_id,
-            value: vec![count],
-            label: labels,
-        });
+        labels
     }
 
     /// The locations of a stack, innermost first.
     fn stack(&mut self, node: NodeId) -> Vec<u64> {
-        let groups = self.groups(node).into_iter();
-        groups.map(|group| self.location(group)).collect()
+        let mut stack = Vec::new();
+        let mut at = node;
+        while at != ROOT {
+            if self.begun[at as usize].0 == 0 {
+                let (group, caller) = self.group(at);
+                self.begun[at as usize] = (self.location(group), caller);
+            }
+            let (location, caller) = self.begun[at as usize];
+            stack.push(location);
+            at = caller;
+        }
+        stack
     }
 
     fn text_label(&mut self, key: &str, text: &str) -> pb::Label {
@@ -197,24 +232,21 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The stack at `node`, innermost first, with inlined functions in the group of their address.
-    fn groups(&self, node: NodeId) -> Vec<Group> {
-        let mut groups = Vec::new();
-        let mut inner: Vec<LabelId> = Vec::new();
-        for id in self.profile.tree.outwards(node) {
+    /// The innermost group of the stack at `node`, with the functions inlined there, and the node of its caller.
+    fn group(&self, node: NodeId) -> (Group, NodeId) {
+        let tree = &self.profile.tree;
+        let mut lines = Vec::new();
+        let mut at = node;
+        loop {
+            let id = tree.label(at);
             let label = self.profile.labels.get(id);
-            inner.push(id);
-            if !label.inlined {
-                let lines = std::mem::take(&mut inner);
-                groups.push((label.module, label.offset, label.is_return, lines));
+            at = tree.nodes()[at as usize].parent;
+            lines.push(id);
+            // If the function itself is hidden, its inlined functions replace it.
+            if !label.inlined || at == ROOT {
+                return ((label.module, label.offset, label.is_return, lines), at);
             }
         }
-        if let Some(&last) = inner.last() {
-            // The function itself is hidden, so its inlined functions replace it.
-            let label = self.profile.labels.get(last);
-            groups.push((label.module, label.offset, label.is_return, inner));
-        }
-        groups
     }
 
     fn location(&mut self, group: Group) -> u64 {

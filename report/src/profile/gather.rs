@@ -260,6 +260,7 @@ fn gather_unit(
             base: ROOT,
             processes: Some(Processes::new(recording))
                 .filter(|known| options.by_process && known.are_several()),
+            path: Vec::new(),
         };
         gathering.begin(&names[number], &mut profile);
         if unit == Unit::Calls {
@@ -350,6 +351,8 @@ struct Gathering<'a, 's> {
     base: NodeId,
     /// Its processes, if they are distinguished.
     processes: Option<Processes>,
+    /// Nodes of a stack that are not joined yet, for `node` alone.
+    path: Vec<u32>,
 }
 
 /// A local node's place in the tree, and the matches on the way there.
@@ -453,7 +456,6 @@ impl Gathering<'_, '_> {
             return (profile.tree.child(root, label), Passed::default());
         };
         // Up to what is already joined, then down again.
-        let mut path = Vec::new();
         let mut at = Some(leaf);
         let mut here = (root, Passed::default());
         while let Some(local) = at {
@@ -461,10 +463,10 @@ impl Gathering<'_, '_> {
                 here = known;
                 break;
             }
-            path.push(local);
+            self.path.push(local);
             at = stacks.nodes[local as usize].parent;
         }
-        for local in path.into_iter().rev() {
+        while let Some(local) = self.path.pop() {
             let local_node = stacks.nodes[local as usize];
             let (start, end) = stacks.ranges[local_node.place as usize];
             for index in start..end {

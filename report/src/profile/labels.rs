@@ -2,8 +2,9 @@
 //! hostile. So this module removes all control characters.
 
 use crate::text::printable;
-use std::collections::HashMap;
-use uprof::WordMap;
+use indexmap::IndexSet;
+use std::hash::BuildHasherDefault;
+use uprof::WordHasher;
 use uprof::cold::Place;
 
 /// Number of a label in a [`Labels`] table.
@@ -45,13 +46,11 @@ pub struct Label {
     pub place: Option<Place>,
 }
 
-/// All labels of a report.
+/// All labels of a report, by number.
 #[derive(Debug, Default)]
 pub struct Labels {
-    labels: Vec<Label>,
-    by_label: WordMap<Label, LabelId>,
-    texts: Vec<Box<str>>,
-    by_text: HashMap<Box<str>, TextId>,
+    labels: IndexSet<Label, BuildHasherDefault<WordHasher>>,
+    texts: IndexSet<Box<str>>,
 }
 
 impl Labels {
@@ -68,27 +67,13 @@ impl Labels {
             return 0;
         }
         // Most texts are known, and those that are kept are printable.
-        if let Some(&id) = self.by_text.get(text) {
-            return id;
-        }
-        let text = printable(text);
-        if let Some(&id) = self.by_text.get(text.as_ref()) {
-            return id;
-        }
-        let id = self.texts.len() as TextId;
-        self.texts.push(text.as_ref().into());
-        self.by_text.insert(text.into_owned().into(), id);
-        id
+        let known = self.texts.get_index_of(text);
+        known.unwrap_or_else(|| self.texts.insert_full(printable(text).into()).0) as TextId
     }
 
     /// The number of `label`.
     pub(crate) fn id(&mut self, label: Label) -> LabelId {
-        let next = self.labels.len() as LabelId;
-        let id = *self.by_label.entry(label).or_insert(next);
-        if id == next {
-            self.labels.push(label);
-        }
-        id
+        self.labels.insert_full(label).0 as LabelId
     }
 
     /// The number of a label of another table, as code of this place.
@@ -106,12 +91,15 @@ impl Labels {
 
     /// The label with this number.
     pub(crate) fn get(&self, id: LabelId) -> Label {
-        self.labels.get(id as usize).copied().unwrap_or_default()
+        self.labels
+            .get_index(id as usize)
+            .copied()
+            .unwrap_or_default()
     }
 
     /// The text with this number.
     pub(crate) fn text(&self, id: TextId) -> &str {
-        self.texts.get(id as usize).map_or("", |text| text)
+        self.texts.get_index(id as usize).map_or("", |text| text)
     }
 
     /// All texts, by number.

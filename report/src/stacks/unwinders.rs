@@ -15,7 +15,7 @@ use crate::unwind::{Cache, Landing, Module, Options, PIECE_MODULES, Stack, Unwin
 use crate::work;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use uprof::cold::TargetKind;
 use uprof::cpu::is_kernel_address;
 use uprof::{Found, Frame, FrameKind, Row, Stop, WordMap};
@@ -30,11 +30,13 @@ pub(crate) struct Unwinders<'a, 's> {
     symbolizer: &'a Symbolizer<'a, 's>,
     options: Options,
     known: Mutex<Known>,
+    /// States that no reader has.
+    spare: Mutex<Vec<UnwindState>>,
 }
 
-/// The state of one reader of rows. Most rows have the same mappings as the row before; looking up the unwinder for
-/// each would make threads wait for one another.
-#[derive(Debug)]
+/// What one reader of rows knows of addresses, which the next one can use ([`Unwinders::state`]). Most rows have the
+/// same mappings as the row before; looking up the unwinder for each would make threads wait for one another.
+#[derive(Debug, Default)]
 pub(crate) struct UnwindState {
     cache: Cache,
     unwinder: Option<(View, Arc<Unwinder>)>,
@@ -62,17 +64,6 @@ const NOTHING: Stack<'static> = Stack {
 };
 
 impl UnwindState {
-    /// Nothing yet.
-    pub(crate) fn new() -> Self {
-        UnwindState {
-            cache: Cache::new(),
-            unwinder: None,
-            unwound: Vec::new(),
-            landings: WordMap::default(),
-            called: WordMap::default(),
-        }
-    }
-
     /// The frames last unwound, even if the recorded ones are better.
     pub(crate) fn unwound(&self) -> &[Frame] {
         &self.unwound
@@ -85,6 +76,9 @@ const REGIONS_KEPT: usize = 1 << 15;
 /// What an unwinder costs for each of its mappings.
 const STEPS_PER_REGION: u64 = 16;
 
+/// Most addresses of either kind that are remembered from one reader to the next.
+const ADDRESSES_KEPT: usize = 1 << 14;
+
 /// Pieces that it refers to and that weigh as much as a mapping.
 const PIECES_OF_A_REGION: usize = 8;
 
@@ -95,6 +89,10 @@ struct Known {
     by_view: BTreeMap<(u32, u32, u32), Arc<Unwinder>>,
     /// Mappings of all of them.
     regions: usize,
+}
+
+fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<'a, 's> Unwinders<'a, 's> {
@@ -109,7 +107,24 @@ impl<'a, 's> Unwinders<'a, 's> {
             symbolizer,
             options,
             known: Mutex::default(),
+            spare: Mutex::default(),
         }
+    }
+
+    /// A state for a reader of rows, with what another one left.
+    pub(crate) fn state(&self) -> UnwindState {
+        locked(&self.spare).pop().unwrap_or_default()
+    }
+
+    /// Takes back the state of a reader that is done.
+    pub(crate) fn keep(&self, mut held: UnwindState) {
+        if held.landings.len() > ADDRESSES_KEPT {
+            held.landings.clear();
+        }
+        if held.called.len() > ADDRESSES_KEPT {
+            held.called.clear();
+        }
+        locked(&self.spare).push(held);
     }
 
     /// The mappings that apply to `row`.
@@ -249,7 +264,7 @@ impl<'a, 's> Unwinders<'a, 's> {
 
     fn unwinder(&self, view: View, time_ns: u64) -> Arc<Unwinder> {
         let (space, own, shared) = view;
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = locked(&self.known);
         let key = (space, shared, own);
         let before = known.by_view.range((space, shared, 0)..=key);
         let before = before

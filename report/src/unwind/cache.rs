@@ -2,10 +2,11 @@
 //! CFA is a register plus a number, and the return address and the frame pointer are at fixed offsets from it. Such a
 //! rule fits in its cache entry.
 
-use uprof::FrameKind;
+use uprof::{FrameKind, WordMap};
 
-/// Entries; a power of two. 64 KiB in all, which stays in the second-level cache.
-const ENTRIES: usize = 2048;
+/// Entries; a power of two. 512 KiB in all, which stay in the second-level cache; four times as many are no faster.
+const ENTRIES: usize = 1 << ENTRIES_BITS;
+const ENTRIES_BITS: u32 = 14;
 
 /// The action at one pc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +40,8 @@ pub(super) struct Plain {
     /// The slot of the return address.
     pub(super) return_address: Slot,
     /// Other registers, and their slots; from the first that is [`Slot::KEPT`] on there are no more.
-    pub(super) others: [(u8, Slot); OTHERS_MAX],
+    pub(super) others: [u8; OTHERS_MAX],
+    pub(super) slots: [Slot; OTHERS_MAX],
 }
 
 /// Registers that a [`Plain`] rule can restore. Another would make the entry larger than half a cache line.
@@ -66,8 +68,8 @@ impl Slot {
     }
 }
 
-/// For whom a cache has entries.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// For whom an entry is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Owner {
     /// The number of the unwinder; 0 for none.
     pub(super) unwinder: u64,
@@ -75,25 +77,42 @@ pub(super) struct Owner {
     pub(super) needed: u64,
 }
 
+/// Most owners that are told apart; beyond them all entries are forgotten.
+const OWNERS_MAX: usize = 4096;
+
+/// The action at an address for one owner.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    key: u64,
+    /// The number of the owner; 0 for none.
+    owner: u32,
+    action: Action,
+}
+
+const EMPTY: Entry = Entry {
+    key: 0,
+    owner: 0,
+    action: Action::NoRule,
+};
+
 /// Rules by pc, for one thread.
 #[derive(Clone, Debug)]
 pub struct Cache {
-    keys: Box<[(u64, Action); ENTRIES]>,
-    /// Of the entries.
-    owner: Owner,
+    entries: Vec<Entry>,
+    /// The numbers of owners, and that of the one who is served.
+    owners: WordMap<Owner, u32>,
+    served: (Owner, u32),
 }
 
 impl Default for Cache {
     fn default() -> Self {
         Cache {
-            keys: Box::new([(EMPTY, Action::NoRule); ENTRIES]),
-            owner: Owner::default(),
+            entries: vec![EMPTY; ENTRIES],
+            owners: WordMap::default(),
+            served: (Owner::default(), 0),
         }
     }
 }
-
-/// A key that no address has: that of a return address of all ones.
-const EMPTY: u64 = u64::MAX;
 
 impl Cache {
     /// An empty cache.
@@ -101,12 +120,17 @@ impl Cache {
         Cache::default()
     }
 
-    /// Clears the cache if another than `owner` used it last.
+    /// From now on actions are those of `owner`.
     pub(super) fn serve(&mut self, owner: Owner) {
-        if self.owner != owner {
-            self.keys.fill((EMPTY, Action::NoRule));
-            self.owner = owner;
+        if self.served.0 == owner {
+            return;
         }
+        if self.owners.len() == OWNERS_MAX {
+            self.owners.clear();
+            self.entries.fill(EMPTY);
+        }
+        let next = self.owners.len() as u32 + 1;
+        self.served = (owner, *self.owners.entry(owner).or_insert(next));
     }
 
     /// The action at `address`, from `find` if it isn't cached.
@@ -120,12 +144,14 @@ impl Cache {
         // The kind replaces the top bit, which equals the one below it.
         let key = address << 1 | u64::from(kind == FrameKind::Return);
         // The next load depends on this hash, so it has to be fast rather than good.
-        let slot = (address ^ address >> 11) as usize & (ENTRIES - 1);
-        let entry = &mut self.keys[slot];
-        if entry.0 != key {
-            *entry = (key, find());
+        let slot = (address ^ address >> ENTRIES_BITS) as usize & (ENTRIES - 1);
+        let owner = self.served.1;
+        let entry = &mut self.entries[slot];
+        if (entry.key, entry.owner) != (key, owner) {
+            let action = find();
+            *entry = Entry { key, owner, action };
         }
-        entry.1
+        entry.action
     }
 }
 
@@ -134,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_is_found_again_until_another_unwinder_comes() {
+    fn an_entry_is_found_again_by_its_unwinder_alone() {
         let mut cache = Cache::new();
         let rule = RuleId { part: 0, number: 2 };
         let full = Action::Full { module: 1, rule };
@@ -158,10 +184,6 @@ mod tests {
 
     #[test]
     fn an_entry_fits_half_a_cache_line() {
-        assert!(
-            size_of::<(u64, Action)>() <= 32,
-            "{}",
-            size_of::<(u64, Action)>()
-        );
+        assert!(size_of::<Entry>() <= 32, "{}", size_of::<Entry>());
     }
 }

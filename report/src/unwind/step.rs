@@ -60,9 +60,10 @@ pub(super) fn plain<C: Cpu>(set: &RuleSet, number: u32, needed: u64) -> Option<A
         cfa_offset: offset_bytes,
         cfa_register: register,
         return_address: Slot::KEPT,
-        others: [(0, Slot::KEPT); OTHERS_MAX],
+        others: [0; OTHERS_MAX],
+        slots: [Slot::KEPT; OTHERS_MAX],
     };
-    let mut others = short.others.iter_mut();
+    let mut others = short.others.iter_mut().zip(&mut short.slots);
     for save in set.saves(rule) {
         let is_special =
             [C::RETURN_ADDRESS, C::FRAME_POINTER, C::STACK_POINTER].contains(&save.register);
@@ -76,7 +77,10 @@ pub(super) fn plain<C: Cpu>(set: &RuleSet, number: u32, needed: u64) -> Option<A
         match save.register {
             register if register == C::RETURN_ADDRESS => short.return_address = slot,
             register if register == C::STACK_POINTER => return None,
-            register => *others.next()? = (register, slot),
+            register => {
+                let (other, kept) = others.next()?;
+                (*other, *kept) = (register, slot);
+            }
         }
     }
     // Where calls push the return address, a rule without its place is wrong.

@@ -480,7 +480,7 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
         let (Some(cfa), Some(caller)) = (cfa, caller) else {
             return self.without_rule::<C>(registers, pc, floor, unreadable(cfa, floor));
         };
-        for (register, slot) in rule.others {
+        for (register, slot) in rule.others.into_iter().zip(rule.slots) {
             if slot == Slot::KEPT {
                 break;
             }

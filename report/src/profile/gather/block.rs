@@ -20,7 +20,7 @@ use uprof::{Frame, FrameKind, Row, SampleBlock, State, Stop, Task, WordMap};
 /// Stacks of one block.
 #[derive(Debug, Default)]
 pub(super) struct BlockStacks {
-    /// Distinct places, in order of first use.
+    /// The places of frames, in order of first use.
     pub places: Vec<Place>,
     /// The range of each place's labels, see `Naming::add`.
     pub ranges: Vec<(u32, u32)>,
@@ -83,7 +83,10 @@ struct BlockReader<'a, 's> {
     block: &'a SampleBlock,
     stacks: BlockStacks,
     survey: Option<BlockSurvey>,
-    places: WordMap<Place, u32>,
+    /// Places by view, address, and whether it is a return address.
+    places: WordMap<(u32, u64, bool), u32>,
+    /// Places of guests that threads ran.
+    guest_places: WordMap<Place, u32>,
     /// Views by number, and the one of the row before.
     views: WordMap<View, u32>,
     last_view: Option<(View, u32)>,
@@ -145,23 +148,25 @@ impl BlockStacks {
             block: &block,
             stacks: BlockStacks::default(),
             survey: options.survey.then(|| BlockSurvey::new(&block)),
-            places: WordMap::default(),
+            places: chains::with_room(block.len()),
+            guest_places: WordMap::default(),
             views: WordMap::default(),
             last_view: None,
             known: Vec::new(),
             known_besides: WordMap::default(),
             unwinders,
             idle,
-            held: UnwindState::new(),
+            held: unwinders.state(),
             chain: Vec::new(),
             chain_of: None,
             is_whole: false,
             frames: Vec::new(),
-            believed: WordMap::default(),
-            unwound: Chains::default(),
-            merged: merge.then(WordMap::default),
+            believed: chains::with_room(block.len()),
+            unwound: Chains::with_capacity(block.len()),
+            merged: merge.then(|| chains::with_room(block.len())),
         };
         reader.read(place, filter);
+        unwinders.keep(reader.held);
         BlockStacks {
             survey: reader.survey.map(|survey| survey.found),
             ..reader.stacks
@@ -319,7 +324,7 @@ impl BlockReader<'_, '_> {
 
     /// A new local node.
     fn add(&mut self, row: &Row<'_>, view: u32, parent: Option<u32>, frame: Frame) -> u32 {
-        let place = self.place(row, frame);
+        let place = self.place(row, view, frame);
         let local = self.stacks.nodes.len() as u32;
         self.stacks.nodes.push(LocalNode {
             parent,
@@ -360,27 +365,31 @@ impl BlockReader<'_, '_> {
         Some(match code {
             GuestCode::Unknown => LocalGuest::Unknown,
             GuestCode::User => LocalGuest::User,
-            GuestCode::At(place) => LocalGuest::At(self.number(place)),
+            GuestCode::At(place) => {
+                let places = &mut self.stacks.places;
+                let known = self.guest_places.entry(place);
+                LocalGuest::At(*known.or_insert_with(|| {
+                    places.push(place);
+                    places.len() as u32 - 1
+                }))
+            }
         })
     }
 
-    /// The number of the place of `frame` of `row`.
-    fn place(&mut self, row: &Row<'_>, frame: Frame) -> u32 {
-        let spaces = self.recording.spaces();
-        let space = self.recording.guest_spaces().of_row(row);
-        self.number(Place {
-            is_return: frame.kind == FrameKind::Return,
-            ..spaces.place(space, row.time_ns, frame.lookup_address())
+    /// The number of the place of `frame` of `row`, which has this view.
+    fn place(&mut self, row: &Row<'_>, view: u32, frame: Frame) -> u32 {
+        let is_return = frame.kind == FrameKind::Return;
+        let places = &mut self.stacks.places;
+        let known = self.places.entry((view, frame.address, is_return));
+        *known.or_insert_with(|| {
+            let spaces = self.recording.spaces();
+            let space = self.recording.guest_spaces().of_row(row);
+            places.push(Place {
+                is_return,
+                ..spaces.place(space, row.time_ns, frame.lookup_address())
+            });
+            places.len() as u32 - 1
         })
-    }
-
-    fn number(&mut self, place: Place) -> u32 {
-        let next = self.stacks.places.len() as u32;
-        let number = *self.places.entry(place).or_insert(next);
-        if number == next {
-            self.stacks.places.push(place);
-        }
-        number
     }
 
     /// Unwinds a sample into `self.frames` and `self.chain`; `None` if the stack is its recorded chain.

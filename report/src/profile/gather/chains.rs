@@ -24,6 +24,11 @@ pub(super) struct Chains {
     children: WordMap<(u64, u64, u32), u32>,
 }
 
+/// A map for about so many keys: to grow to that size would cost more than all else that is done with it.
+pub(super) fn with_room<K, V>(keys: usize) -> WordMap<K, V> {
+    WordMap::with_capacity_and_hasher(keys, Default::default())
+}
+
 /// The hash of a stack with these innermost frames.
 pub(super) fn hash(view: u32, base: Option<u32>, frames: &[Frame]) -> u64 {
     let mut hasher = WordHasher::default();
@@ -35,6 +40,14 @@ pub(super) fn hash(view: u32, base: Option<u32>, frames: &[Frame]) -> u64 {
 }
 
 impl Chains {
+    /// No stacks, with room for so many.
+    pub(super) fn with_capacity(stacks: usize) -> Chains {
+        Chains {
+            whole: with_room(stacks),
+            children: with_room(stacks),
+        }
+    }
+
     /// The node of a stack that was seen before: `frames`, innermost first, that `base` called.
     pub(super) fn find(
         &self,

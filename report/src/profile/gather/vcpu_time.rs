@@ -87,6 +87,7 @@ pub(super) fn gather(
             flags,
             base: ROOT,
             processes: None,
+            path: Vec::new(),
         };
         gathering.begin(&names[number], &mut profile);
         let first = profile.vcpu_times.rows.len();
