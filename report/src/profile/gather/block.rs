@@ -85,7 +85,7 @@ struct BlockReader<'a, 's> {
     survey: Option<BlockSurvey>,
     /// Places by view, address, and whether it is a return address.
     places: WordMap<(u32, u64, bool), u32>,
-    /// Places of code of guests.
+    /// Places of guests that threads ran.
     guest_places: WordMap<Place, u32>,
     /// Views by number, and the one of the row before.
     views: WordMap<View, u32>,
@@ -357,22 +357,6 @@ impl BlockReader<'_, '_> {
         is_shallow(stop, self.recording.metadata().target.kind, kernel)
     }
 
-    /// The number of the place of `frame` of `row`, which has this view.
-    fn place(&mut self, row: &Row<'_>, view: u32, frame: Frame) -> u32 {
-        let is_return = frame.kind == FrameKind::Return;
-        let places = &mut self.stacks.places;
-        let known = self.places.entry((view, frame.address, is_return));
-        *known.or_insert_with(|| {
-            let spaces = self.recording.spaces();
-            let space = self.recording.guest_spaces().of_row(row);
-            places.push(Place {
-                is_return,
-                ..spaces.place(space, row.time_ns, frame.lookup_address())
-            });
-            places.len() as u32 - 1
-        })
-    }
-
     /// The code of the guest that the thread of `row` ran, if it did.
     fn guest(&mut self, row: &Row<'_>) -> Option<LocalGuest> {
         let address = row.details.guest_ip?;
@@ -389,6 +373,22 @@ impl BlockReader<'_, '_> {
                     places.len() as u32 - 1
                 }))
             }
+        })
+    }
+
+    /// The number of the place of `frame` of `row`, which has this view.
+    fn place(&mut self, row: &Row<'_>, view: u32, frame: Frame) -> u32 {
+        let is_return = frame.kind == FrameKind::Return;
+        let places = &mut self.stacks.places;
+        let known = self.places.entry((view, frame.address, is_return));
+        *known.or_insert_with(|| {
+            let spaces = self.recording.spaces();
+            let space = self.recording.guest_spaces().of_row(row);
+            places.push(Place {
+                is_return,
+                ..spaces.place(space, row.time_ns, frame.lookup_address())
+            });
+            places.len() as u32 - 1
         })
     }
 
