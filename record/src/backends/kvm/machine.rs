@@ -35,9 +35,14 @@ impl MachineGuests {
     /// Looks into all guests. Must be called on the thread that will sample, while it is the only one.
     pub fn find(images: &[Image]) -> Self {
         let mut is_used = vec![false; images.len()];
-        let monitors = pids::all().into_iter();
-        let monitors = monitors.filter(|pid| monitor::has_vcpus(*pid));
+        let mut monitors = pids::all();
+        monitors.retain(|pid| monitor::has_vcpus(*pid));
         let mut found = MachineGuests::default();
+        if monitors.is_empty() {
+            let nothing = "no guest runs under KVM here now, so --host adds nothing";
+            found.warnings.push(nothing.to_owned());
+        }
+        let monitors = monitors.into_iter();
         found.look_at_all(monitors, PATIENCE, |pid| look(pid, images, &mut is_used));
         let unused = images.iter().zip(is_used).filter(|(_, is_used)| !is_used);
         found.warnings.extend(unused.map(|(image, _)| {
