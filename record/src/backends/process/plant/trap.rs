@@ -2,6 +2,7 @@
 
 use super::{SITE_BYTES, Site};
 use crate::source::SourceError;
+use nix::errno::Errno;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -81,16 +82,18 @@ impl Trap {
     }
 }
 
-/// `None` instead of the errors of a process that has ended: the kernel reads and writes no byte of its memory then.
+/// `None` instead of the errors of a process that has ended: the kernel reads and writes no byte of its memory then, and
+/// doesn't open that of one whose parent has not seen its end (`ESRCH`).
 fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    let is_gone = |error: &io::Error| {
+        use io::ErrorKind::{NotFound, UnexpectedEof, WriteZero};
+        matches!(error.kind(), NotFound | UnexpectedEof | WriteZero)
+            || error.raw_os_error() == Some(Errno::ESRCH as i32)
+    };
     match result {
         Ok(value) => Ok(Some(value)),
-        Err(error) => match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof | io::ErrorKind::WriteZero => {
-                Ok(None)
-            }
-            _ => Err(error),
-        },
+        Err(error) if is_gone(&error) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -104,4 +107,29 @@ fn cannot(site: &Site, error: &io::Error) -> SourceError {
         "cannot change the code of {} in memory: {error}; a kernel with proc_mem.force_override=never forbids it",
         site.path
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_process_that_has_ended_is_no_error() {
+        let mut ended = Command::new("true").spawn().unwrap();
+        let pid = ended.id() as i32;
+        // It stays as a zombie until its parent waits for it.
+        let stat = format!("/proc/{pid}/stat");
+        while !std::fs::read_to_string(&stat).unwrap().contains(" Z ") {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let site = Site {
+            path: "true".into(),
+            file_offset: 0,
+            bytes: TRAP,
+        };
+        assert!(matches!(Trap::set(pid, 0x1000, &site), Ok(None)));
+        ended.wait().unwrap();
+        assert!(matches!(Trap::set(pid, 0x1000, &site), Ok(None)));
+    }
 }
