@@ -82,8 +82,8 @@ impl Trap {
     }
 }
 
-/// `None` instead of the errors of a process that has ended: the kernel reads and writes no byte of its memory then, and
-/// doesn't open that of one whose parent has not seen its end (`ESRCH`).
+/// `None` instead of the errors of a process that has ended: the kernel reads and writes no byte of its memory then,
+/// and doesn't open that of one whose parent has not seen its end (`ESRCH`).
 fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     let is_gone = |error: &io::Error| {
         use io::ErrorKind::{NotFound, UnexpectedEof, WriteZero};
