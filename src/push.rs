@@ -27,7 +27,6 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use uniprof_report::images::Library;
 use uniprof_report::push::{Message, PROTOCOLS, Protocol, Request, Slicing, messages};
 use uniprof_report::recording::Recording;
 use uniprof_report::stacks::Tables;
@@ -114,9 +113,10 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     }
     let deadline = Deadline::closed(args.retry_for);
     let mut delivery = Delivery::new(&client, &deadline);
+    let library = args.images.library()?;
     let mut push = Push {
         args,
-        library: args.images.library()?,
+        tables: &Tables::of_builds(&library),
         known: HashMap::new(),
         incomplete: 0,
         failed: 0,
@@ -129,7 +129,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
 
 struct Push<'a> {
     args: &'a Args,
-    library: Library,
+    tables: &'a Tables<'a>,
     /// The recordings that were read, by identity.
     known: HashMap<[u8; 16], PathBuf>,
     /// Recordings that lack something, or have nothing.
@@ -221,7 +221,7 @@ impl Push<'_> {
     ) -> anyhow::Result<bool> {
         keep(file);
         let mut recording = Recording::open(file)?;
-        place_given(&mut recording, &self.library);
+        place_given(&mut recording, self.tables.library());
         let known = recording
             .uuid()
             .and_then(|uuid| self.known.insert(uuid, file.to_owned()));
@@ -233,7 +233,7 @@ impl Push<'_> {
         let mut sent = 0;
         let request = Request {
             recording: &recording,
-            tables: &Tables::new(&self.library),
+            tables: self.tables,
             is_off_cpu: self.args.off_cpu,
             progress: &|done, total| progress.tell(done, total),
             slicing: Slicing::Every(nanoseconds(self.args.every)),

@@ -606,14 +606,14 @@ mod tests {
             host: true,
             ..Plan::default()
         };
-        let refused = |target: &str, all| {
+        let refused = |target: &str, all, ptrace| {
             let wanted = TargetRequest {
                 target,
                 command: &[],
                 keep_running: false,
                 stdout: Stdout::Same,
                 all,
-                ptrace: false,
+                ptrace,
                 elf: &[],
             };
             let opened = open(&wanted, &plan, &ExitStatus::default());
@@ -621,8 +621,13 @@ mod tests {
         };
         for backend in BACKENDS {
             let target = format!("{}no such target", backend.prefix);
-            assert_eq!(refused(&target, false), !backend.has_host, "{target}");
+            assert_eq!(
+                refused(&target, false, false),
+                !backend.has_host,
+                "{target}"
+            );
         }
+        assert!(refused("", true, true));
     }
 
     #[test]

@@ -89,7 +89,7 @@ impl<'r, 'l> Symbolizer<'r, 'l> {
         Symbolizer::begin(recording, library, None, demangle)
     }
 
-    /// A symbolizer for `recording` that uses the tables that are kept, and keeps its own.
+    /// As [`Symbolizer::new`], with the tables that are kept; [`Symbolizer::keep`] adds its own.
     pub(crate) fn with(recording: &'r Recording, tables: &'r Tables<'l>, demangle: bool) -> Self {
         Symbolizer::begin(recording, tables.library(), Some(tables), demangle)
     }

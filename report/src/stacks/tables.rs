@@ -1,8 +1,7 @@
 //! What is read of the image of a module: its symbols, unwind rules and lines. Input: a module's image. Output: tables,
 //! built when first needed.
 //!
-//! A report reads each recording once, and drops them with it. [`Tables`] keeps them for who reads the same images
-//! again and again.
+//! [`Tables`] keeps them for the next recording that has the same images, and for who reads a recording again.
 
 use crate::images::library::{ImageFound, Library};
 use crate::images::symbols::{Lines, SymbolTable};
