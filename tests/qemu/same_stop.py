@@ -1,4 +1,4 @@
-"""uniprof's frames against gdb's backtrace at the very same stops.
+"""The frames that uniprof reports against gdb's backtrace at the very same stops.
 
 A go-between sits on the line from the recorder to QEMU's stub. Whenever the recorder has done with a
 stop and lets the guest run, the go-between keeps that back, lets gdb look at the guest through the
@@ -151,8 +151,10 @@ def compare(uniprof, machine, recording, stops):
     messages = recorder.communicate(timeout=60)[1]
     assert recorder.returncode in (0, 1), messages
     between.stub.close()
-    chains = [[int(frame.split(":")[0], 16) for frame in sample["chain"].split(",")]
-              for sample in uniprof.samples(recording) if sample["task"] == "0/0"]
+    # What a user sees. The recorded chain lacks the caller of a function without a frame.
+    _, script, _ = uniprof.run("export", "-f", "perf-script", "--idle", "--no-inlines", recording)
+    samples = [sample.splitlines() for sample in script.strip().split("\n\n")]
+    chains = [[int(frame.split()[0], 16) for frame in frames] for _, *frames in samples]
     # The recorder took a sample or two more while it found out what the stub can do.
     extra = next(skip for skip in range(4)
                  if between.stops[skip:skip + 20] and
