@@ -70,7 +70,9 @@ pub struct Args {
     #[arg(short, long)]
     ignore_failure: bool,
     /// Samples a second of each thread
-    #[arg(short = 'F', long, value_name = "HZ", default_value = "997", value_parser = parse_rate)]
+    // Three times as many as a recording has: of runs of half a second, chance in the samples is most of what runs
+    // differ by. The runs take some percent longer, on both sides alike.
+    #[arg(short = 'F', long, value_name = "HZ", default_value = "2999", value_parser = parse_rate)]
     frequency: f64,
     /// Keep the recordings in this new folder
     #[arg(short, long, value_name = "DIR")]

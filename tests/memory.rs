@@ -596,7 +596,7 @@ fn samples_that_are_many_in_few_bytes_end_views_of_each_with_a_message() {
     });
     let length = std::fs::metadata(&path).unwrap().len();
     assert!(length < 20_000, "{length}");
-    for view in ["--html=-", "--heatmap=-", "--chart=-"] {
+    for view in ["--html=-", "--chart=-"] {
         let (code, said) = uniprof(folder, &format!("report {view} run.uprof > /dev/null"));
         assert_eq!(code, 2, "{view}: {said}");
         assert!(said.contains("more work"), "{view}: {said}");

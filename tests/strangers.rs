@@ -94,7 +94,7 @@ fn no_output_replaces_what_is_read() {
     let commands: &[&[&str]] = &[
         &["report", "--flame=run.uprof", "run.uprof"],
         &["report", "--html=link", "run.uprof"],
-        &["report", "--heatmap=hard", "link"],
+        &["report", "--chart=hard", "link"],
         &["report", "--elf", "app", "--flame=app", "run.uprof"],
         &["export", "-f", "folded", "-o", "hard", "run.uprof"],
         &["diff", "run.uprof", "link", "--flame=run.uprof"],

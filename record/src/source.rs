@@ -27,6 +27,7 @@ use crate::source::schedule::{PeriodSlot, Turn};
 use crate::sys::clock::monotonic_ns;
 use std::fs::File;
 use std::sync::Arc;
+use std::time::Duration;
 use uprof::cold::{
     ClockPair, Exits, Loss, MappedFile, ModuleEvent, ProcessTime, Target, TaskEvent, VcpuTime,
     space_of_root,
@@ -152,8 +153,10 @@ pub trait Observer: Send {
     /// Returns the changes since the last call. May allocate and take time.
     fn look(&mut self, now_ns: u64) -> Observations;
 
-    /// Reads what can't wait until the next look. Called every few milliseconds.
-    fn poll(&mut self) {}
+    /// Reads what can't wait until the next look; returns how long the next call may wait.
+    fn poll(&mut self) -> Duration {
+        Duration::MAX
+    }
 
     /// Processor time that the kernel counted since the last call; `None` if it is not read. Called when sampling
     /// begins, when it has ended (`last`), and by [`Observer::look`].

@@ -18,7 +18,6 @@ pub mod slowest;
 pub mod listing;
 pub mod syscalls;
 pub mod chart;
-pub mod heatmap;
 pub mod info;
 pub mod brief;
 pub mod html;
@@ -143,7 +142,6 @@ pub const VIEWS: &[View] = &[
     annotate::VIEW,
     flame::VIEW,
     chart::VIEW,
-    heatmap::VIEW,
     html::VIEW,
 ];
 
@@ -268,10 +266,4 @@ impl Content<'_> {
             fold: self.form.fold.unwrap_or(false),
         }
     }
-}
-
-/// Duration of the longest of these recordings (nanoseconds).
-fn longest_ns(recordings: &[Recording]) -> u64 {
-    let lengths = recordings.iter().map(|one| one.end_ns() - one.start_ns());
-    lengths.max().unwrap_or(0)
 }

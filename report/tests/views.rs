@@ -11,7 +11,7 @@ use uniprof_report::recording::Recording;
 use uniprof_report::source_files::SourceFiles;
 use uniprof_report::stacks::Codes;
 use uniprof_report::text::Screen;
-use uniprof_report::views::{annotate, callers, chart, flame, heatmap, html, info, top, tree};
+use uniprof_report::views::{annotate, callers, chart, flame, html, info, top, tree};
 
 fn profile(recording: &Recording, options: &Options) -> Profile {
     let mut library = Library::default();
@@ -337,11 +337,9 @@ fn all_views(recording: &Recording, threads: usize) -> Vec<u8> {
         let mut out = Vec::new();
         for by in [By::Function, By::Line, By::Module, By::Address, By::Place] {
             let mut shown = chart::Chart::default();
-            let mut heat = heatmap::Heatmap::new(8_000_000);
             let mut tally = html::Tally::default();
             let mut take = |sampled: &Sampled, _: &Profile| {
                 shown.add(sampled, "worker");
-                heat.add(sampled);
                 tally.add(sampled);
             };
             let mut library = Library::default();
@@ -359,8 +357,6 @@ fn all_views(recording: &Recording, threads: usize) -> Vec<u8> {
             );
             shown
                 .write(&found, 1_000_000, &drawing, &[], &mut out)
-                .unwrap();
-            heat.write("made", &found.account.lines(), &mut out)
                 .unwrap();
             top::write(&found, Default::default(), &mut out).unwrap();
             let form = tree::TreeOptions {

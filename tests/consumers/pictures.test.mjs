@@ -22,12 +22,10 @@ function draw() {
   report(`--flame=${drawn('hostile-flame')}`, before)
   report(`--flame=${drawn('hostile-callers')}`, '--reverse', before)
   report(`--chart=${drawn('hostile-chart')}`, before)
-  report(`--heatmap=${drawn('hostile-heatmap')}`, before)
   report(`--flame=${drawn('hostile-nothing')}`, '--focus', 'no such function', before)
   uniprof('diff', `--flame=${drawn('hostile-diff')}`, before, after)
   report(`--flame=${drawn('calls-flame')}`, ...real.args)
   report(`--chart=${drawn('calls-chart')}`, ...real.args)
-  report(`--heatmap=${drawn('calls-heatmap')}`, ...real.args)
 }
 
 const PICTURES = [
@@ -36,11 +34,9 @@ const PICTURES = [
   ['hostile-chart', true],
   ['hostile-diff', true],
   ['hostile-diff-widths-of-A', true],
-  ['hostile-heatmap', false],
   ['hostile-nothing', false],
   ['calls-flame', true],
   ['calls-chart', true],
-  ['calls-heatmap', false],
 ]
 
 test('the terminal of the README shows what a terminal does', () => {

@@ -18,7 +18,6 @@ use uniprof_report::views::annotate::Annotation;
 use uniprof_report::views::chart::Chart;
 use uniprof_report::views::dump::{self, DumpOptions};
 use uniprof_report::views::flame::{self, FlameOptions};
-use uniprof_report::views::heatmap::Heatmap;
 use uniprof_report::views::html::{self, Tally};
 use uniprof_report::views::{annotate, callers, info, top, tree};
 use uprof::image::{ImageIdentity, ImagePart};
@@ -306,12 +305,9 @@ pub fn report_of(bytes: &[u8], options: Options) {
     recording.assume_images(&library);
     let found = info::survey(&recording, &library, &|_, _| ());
     markup::check_written(|out| info::write(&recording, &found, NARROW, out));
-    let length_ns = recording.end_ns() - recording.start_ns();
-    let (mut chart, mut heatmap) = (Chart::default(), Heatmap::new(length_ns));
-    let mut tally = Tally::default();
+    let (mut chart, mut tally) = (Chart::default(), Tally::default());
     let mut take = |sampled: &_, _: &_| {
         chart.add(sampled, "thread <&\"'>");
-        heatmap.add(sampled);
         tally.add(sampled);
     };
     let each: &mut Each<'_> = &mut take;
@@ -342,7 +338,6 @@ pub fn report_of(bytes: &[u8], options: Options) {
     };
     markup::check_drawn(|out| flame::write(&profile, &drawing, out));
     markup::check_drawn(|out| chart.write(&profile, 1_000_000, &drawing, &[], out));
-    markup::check_drawn(|out| heatmap.write(&drawing.title, &profile.account.lines(), out));
     let page = html::Page {
         recordings: &[(&recording, found)],
         profile: &profile,

@@ -208,15 +208,15 @@ fn record_into(
         encoder.set_kernels(linux, later, stacks);
     }
     let is_guest = facts.target.kind != TargetKind::Process;
+    let boot_rate_hz = plan.boot.map_or(0.0, |first| first.rate_hz);
+    let highest_rate_hz = plan.rate_hz.max(boot_rate_hz);
     let (mut sink, drain) = ring(
         take.kept_bytes.max(take.kernel_bytes),
         most_at_once(&hot),
-        plan.boot
-            .map_or(plan.rate_hz, |first| first.rate_hz.max(plan.rate_hz)),
+        highest_rate_hz,
         is_guest,
     );
-    let is_beside_others = matches!(&hot, Hot::StopWorld(source) if source.period_slot().is_some());
-    let longest_nap = longest_nap(is_beside_others, plan.rate_hz);
+    let longest_nap = longest_nap(is_guest, highest_rate_hz);
     let mut control = Control::new(Arc::clone(&counters), plan.duration);
     control.until = until;
 
@@ -375,10 +375,10 @@ fn most_at_once(hot: &Hot) -> usize {
     }
 }
 
-/// How long the encoder may sleep. If several recordings run in one process, waking the encoder for one or two samples
-/// costs more than the samples do. The ring has room for four rounds, including notes of a guest's code.
-fn longest_nap(is_beside_others: bool, rate_hz: f64) -> Duration {
-    if is_beside_others {
+/// How long the encoder may sleep. Waking it for one or two samples of a guest costs more than the samples do. The ring
+/// has room for four rounds, including notes of a guest's code. A process may map many files in a moment.
+fn longest_nap(is_guest: bool, rate_hz: f64) -> Duration {
+    if is_guest {
         Duration::from_secs_f64(4.0 / rate_hz).clamp(NAP, 10 * NAP)
     } else {
         NAP

@@ -101,6 +101,16 @@ impl RingBuffer {
         self.data_bytes
     }
 
+    /// Its room for records.
+    pub fn data_bytes(&self) -> usize {
+        self.data_bytes
+    }
+
+    /// Bytes of the records that were there at the last [`RingBuffer::look`] and were not taken.
+    pub fn unread_bytes(&self) -> u64 {
+        self.head.wrapping_sub(self.at)
+    }
+
     /// Reads the kernel's write position.
     pub fn look(&mut self) {
         let head = std::mem::offset_of!(abi::perf_event_mmap_page, data_head);

@@ -259,7 +259,7 @@ impl<W: Write> Encoder<W> {
             let finished = drain.is_finished();
             let (samples, notes) = self.take(&mut drain, &mut tally);
             gathered += samples;
-            self.observer.poll();
+            let longest_nap = longest_nap.min(self.observer.poll());
             let now_ns = monotonic_ns();
             if finished || now_ns.saturating_sub(flushed_ns) >= FLUSH_NS {
                 self.observe(now_ns, &mut tally);

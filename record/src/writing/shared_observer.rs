@@ -3,6 +3,7 @@
 
 use crate::source::{Observations, Observer};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// An observer, and those of its results that were not taken yet.
 pub struct SharedObserver(Mutex<Inner>);
@@ -33,11 +34,12 @@ impl SharedObserver {
         seen
     }
 
-    /// Reads what can't wait until the next look.
-    pub fn poll(&self) {
-        if let Some(observer) = &mut self.inner().observer {
-            observer.poll();
-        }
+    /// Reads what can't wait until the next look; returns how long the next call may wait.
+    pub fn poll(&self) -> Duration {
+        let observer = &mut self.inner().observer;
+        observer
+            .as_mut()
+            .map_or(Duration::MAX, |observer| observer.poll())
     }
 
     /// Reads processor time when sampling begins, and when it has ended (`last`). The next call of

@@ -10,7 +10,6 @@ mod counts;
 mod ratio;
 mod level;
 mod estimates;
-mod weights;
 mod verdict;
 mod words;
 

@@ -1,18 +1,18 @@
 //! Decides which changes of calls are certain. Time per call and calls a second are tested separately, each
-//! with its own error rate. Within each, questions have weights (`weights`), and are accepted step by step as
-//! for shares. The tested change excludes the change that most functions have in common (`level`). It is
-//! certain if it is larger than the smallest change to report, and if the function's own value changed by as
-//! much in the same direction. For the frequency of calls, the tested value is the share of all calls, which
-//! doesn't depend on other load on the machine.
+//! with its own error rate. Within each, a question has the larger a part of the rate the more time its
+//! function takes, and questions are accepted step by step as for shares. The tested change excludes the change
+//! that most functions have in common (`level`). It is certain if it is larger than the smallest change to
+//! report, and if the function's own value changed by as much in the same direction. For the frequency of calls,
+//! the tested value is the share of all calls, which doesn't depend on other load on the machine.
 
 use super::counts::{CallCell, CallRun, CallSeries, Measure};
 use super::estimates::{Estimates, Item};
 use super::ratio::Ratio;
-use super::weights::{GIVEN, Weights};
 use crate::diff::DiffOptions;
 use crate::diff::estimate::Estimate;
 use crate::diff::matching::Kind;
 use crate::diff::plan::POWER;
+use crate::diff::questions::ErrorRate;
 use crate::diff::series::BLOCKS;
 
 /// The comparison of one measure of one function.
@@ -252,6 +252,10 @@ fn ratio(run: &CallRun, function: u32, of: Measure) -> Ratio {
     ratio
 }
 
+/// The part of the error rate that is used. The rest is reserved for what the model of runs omits: variances
+/// are estimated from a few runs, and some functions alternate.
+const GIVEN: f64 = 0.6;
+
 /// Answers the questions about one measure.
 fn answers(items: &[Item], estimates: &Estimates, options: &DiffOptions) -> Vec<CallChange> {
     let least = options.least_change.ln_1p();
@@ -264,13 +268,9 @@ fn answers(items: &[Item], estimates: &Estimates, options: &DiffOptions) -> Vec<
         }
     };
     let ps: Vec<f64> = items.iter().zip(&estimates.all).map(p).collect();
-    let rate = options.false_discoveries * GIVEN;
     let shares: Vec<f64> = items.iter().map(|item| item.share.max(1e-6)).collect();
-    let weights = Weights::new(&shares, rate);
-    let allowed = |item: usize, step: usize| {
-        let part = rate * step.max(1) as f64 * weights.of(shares[item]);
-        part.clamp(f64::MIN_POSITIVE, rate)
-    };
+    let rate = ErrorRate::new(options.false_discoveries * GIVEN, &shares);
+    let allowed = |item: usize, step: usize| rate.allowed(shares[item], step);
     let ratio = |item: usize| ps[item] / allowed(item, 1);
     let mut ratios: Vec<f64> = (0..items.len()).map(ratio).collect();
     ratios.sort_by(f64::total_cmp);

@@ -59,6 +59,11 @@ impl Slices {
         }
     }
 
+    /// Whether there are breaks between them.
+    pub fn are_apart(&self) -> bool {
+        !self.is_watched || self.slice_ns < ROUND_NS
+    }
+
     /// Handles the beginnings and ends of slices up to `time_ns`. To be called before an event of that time is handled.
     pub fn advance(
         &mut self,

@@ -7,6 +7,7 @@ use super::records::{RunState, Stamped};
 use crate::guest::pauses::{PauseWriter, Pauses, pauses};
 use crate::source::{Observations, Observer, SourceError};
 use crate::sys::clock::monotonic_ns;
+use std::time::Duration;
 use uprof::State;
 use uprof::cold::ProcessTime;
 
@@ -166,11 +167,12 @@ impl Observer for TraceObserver {
         until_ns.map_or_else(Observations::default, |until_ns| self.hand_over(until_ns))
     }
 
-    fn poll(&mut self) {
+    fn poll(&mut self) -> Duration {
         if self.processors.is_some() && monotonic_ns().saturating_sub(self.read_ns) >= READ_EVERY_NS
         {
             self.read(false);
         }
+        Duration::from_nanos(READ_EVERY_NS)
     }
 
     fn count(&mut self, last: bool) -> Option<Vec<ProcessTime>> {
