@@ -23,7 +23,7 @@ use uprof::cpu::{SpecialRegisters, is_kernel_address};
 use uprof::{Arch, Details, Registers, Stop};
 
 /// The longest uninterrupted sleep, in nanoseconds.
-const NAP_NS: u64 = 20_000_000;
+const NAP_NS: u64 = 50_000_000;
 /// Most bytes copied from a second stack.
 const BEYOND_BYTES: usize = 4096;
 

@@ -180,6 +180,7 @@ fn record_into(
     let outlet = outlet.map_err(bounds::not_written)?;
     let mut encoder = Encoder::create(outlet, &facts, namer, clock, Arc::clone(&observer))
         .map_err(bounds::not_written)?;
+    let is_monitor = reports.is_some();
     if let Some(reports) = reports {
         encoder.report_samples(reports);
     }
@@ -216,7 +217,7 @@ fn record_into(
         highest_rate_hz,
         is_guest,
     );
-    let longest_nap = longest_nap(is_guest, highest_rate_hz);
+    let longest_nap = longest_nap(is_guest || is_monitor, highest_rate_hz);
     let mut control = Control::new(Arc::clone(&counters), plan.duration);
     control.until = until;
 
@@ -375,10 +376,11 @@ fn most_at_once(hot: &Hot) -> usize {
     }
 }
 
-/// How long the encoder may sleep. Waking it for one or two samples of a guest costs more than the samples do. The ring
-/// has room for four rounds, including notes of a guest's code. A process may map many files in a moment.
-fn longest_nap(is_guest: bool, rate_hz: f64) -> Duration {
-    if is_guest {
+/// How long the encoder may sleep. Waking it for one or two samples of a guest or its monitor costs more than the samples
+/// do. The ring has room for four rounds, including notes of a guest's code. Another process may map many files in a
+/// moment.
+fn longest_nap(has_few_notes: bool, rate_hz: f64) -> Duration {
+    if has_few_notes {
         Duration::from_secs_f64(4.0 / rate_hz).clamp(NAP, 10 * NAP)
     } else {
         NAP
