@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use uniprof_report::export::{FORMATS, Format, Request, Timeline, Writes};
 use uniprof_report::profile::Profile;
 use uniprof_report::recording::Unit;
+use uniprof_report::stacks::Tables as ImageTables;
 
 /// Write a recording in the format of another program
 #[derive(Debug, clap::Args)]
@@ -76,7 +77,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     }
 }
 
-type WriteFile = fn(&Request<'_>, &mut dyn Write) -> io::Result<Profile>;
+type WriteFile = fn(&Request<'_, '_>, &mut dyn Write) -> io::Result<Profile>;
 
 fn write_file(args: &Args, format: &Format, write: WriteFile) -> anyhow::Result<Outcome> {
     let all = args.selection.recordings()?;
@@ -90,9 +91,10 @@ fn write_file(args: &Args, format: &Format, write: WriteFile) -> anyhow::Result<
         options.filter.unit = Some(Unit::VcpuTime);
     }
     let progress = Progress::new();
+    let library = args.selection.selecting.images.library()?;
     let request = Request {
         recordings: &recordings,
-        library: &args.selection.selecting.images.library()?,
+        tables: &ImageTables::of_builds(&library),
         options: &options,
         progress: &|done, total| progress.tell(done, total),
         marks: args.marks,

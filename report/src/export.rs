@@ -16,12 +16,12 @@ pub mod uniprof_text;
 
 pub use timeline::{Timeline, TimelineError};
 
-use crate::images::library::Library;
 use crate::profile::Profile;
 use crate::profile::gather::{self, By, Each, OnProgress, Options, Sampled};
 use crate::profile::labels::LabelId;
 use crate::profile::tree::NodeId;
 use crate::recording::{Recording, Unit};
+use crate::stacks::Tables;
 use call_times::TaskCalls;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -55,9 +55,9 @@ impl Format {
 #[derive(Clone, Copy)]
 pub enum Writes {
     /// One file of all recordings.
-    File(fn(&Request<'_>, &mut dyn Write) -> io::Result<Profile>),
+    File(fn(&Request<'_, '_>, &mut dyn Write) -> io::Result<Profile>),
     /// Files in a folder, of one recording at a time.
-    Folder(fn(&Request<'_>, &mut dyn Folder) -> io::Result<Profile>),
+    Folder(fn(&Request<'_, '_>, &mut dyn Folder) -> io::Result<Profile>),
 }
 
 /// A folder of an export.
@@ -163,11 +163,11 @@ pub const FORMATS: &[Format] = &[
 ];
 
 /// What to export.
-pub struct Request<'a> {
+pub struct Request<'a, 'l> {
     /// The recordings, whose samples are added up.
     pub recordings: &'a [&'a Recording],
-    /// Images and symbol lists.
-    pub library: &'a Library,
+    /// Images and symbol lists, and what was read of them before.
+    pub tables: &'a Tables<'l>,
     /// Which samples and frames to export.
     pub options: &'a Options,
     /// Receives the progress of reading.
@@ -208,11 +208,10 @@ pub(crate) struct TimelineData {
     pub names: Vec<String>,
 }
 
-impl Request<'_> {
+impl Request<'_, '_> {
     /// Gathers the samples that the request selects.
     pub(crate) fn gather(&self, options: &Options, each: Option<&mut Each<'_>>) -> Profile {
-        let (recordings, library) = (self.recordings, self.library);
-        gather::gather(recordings, library, options, self.progress, each)
+        gather::gather_with(self.recordings, self.tables, options, self.progress, each)
     }
 
     /// Gathers for a format with one thread for each vCPU or thread of each recording. A stream doesn't

@@ -11,11 +11,11 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use uniprof_report::export::{Folder, Request};
-use uniprof_report::images::Library;
 use uniprof_report::profile::Profile;
 use uniprof_report::recording::Recording;
+use uniprof_report::stacks::Tables as ImageTables;
 
-type WriteFolder = fn(&Request<'_>, &mut dyn Folder) -> io::Result<Profile>;
+type WriteFolder = fn(&Request<'_, '_>, &mut dyn Folder) -> io::Result<Profile>;
 
 /// Writes the tables of all recordings that are selected.
 pub fn write(args: &Args, write: WriteFolder) -> anyhow::Result<Outcome> {
@@ -26,10 +26,12 @@ pub fn write(args: &Args, write: WriteFolder) -> anyhow::Result<Outcome> {
         ));
     }
     let library = args.selection.selecting.images.library()?;
+    // Recordings of a fleet have many images in common.
+    let images = &ImageTables::of_builds(&library);
     let mut tables = Tables {
         args,
         write,
-        library,
+        images,
         written: HashMap::new(),
     };
     let (mut rows, mut others, mut incomplete) = (0, 0, 0);
@@ -69,18 +71,18 @@ pub fn write(args: &Args, write: WriteFolder) -> anyhow::Result<Outcome> {
     Ok(Outcome::lossy_if(incomplete + failed > 0))
 }
 
-struct Tables<'a> {
+struct Tables<'a, 'l> {
     args: &'a Args,
     write: WriteFolder,
-    library: Library,
+    images: &'a ImageTables<'l>,
     /// The recordings that are written, by identity.
     written: HashMap<[u8; 16], PathBuf>,
 }
 
-impl Tables<'_> {
+impl Tables<'_, '_> {
     /// Writes the tables of one recording; `None` if it isn't selected.
     fn write(&mut self, file: &Path) -> anyhow::Result<Option<Profile>> {
-        let recording = self.args.selection.open(file, &self.library)?;
+        let recording = self.args.selection.open(file, self.images.library())?;
         if !self.args.selection.has(&recording) {
             return Ok(None);
         }
@@ -111,7 +113,7 @@ impl Tables<'_> {
         let selecting = &self.args.selection.selecting;
         let request = Request {
             recordings: &[recording],
-            library: &self.library,
+            tables: self.images,
             options: &selecting.options(1),
             progress: &|done, total| progress.tell(done, total),
             marks: false,

@@ -11,7 +11,7 @@ use uniprof_report::import::{IMPORTS, examine, import};
 use uniprof_report::profile::{By, Each, Options, gather};
 use uniprof_report::recording::{Intervals, Recording, Window};
 use uniprof_report::source_files::SourceFiles;
-use uniprof_report::stacks::{Codes, Embedded};
+use uniprof_report::stacks::{Codes, Embedded, Tables};
 use uniprof_report::text::Screen;
 use uniprof_report::unwind::{Cache, Module, Stack, Unwinder};
 use uniprof_report::views::annotate::Annotation;
@@ -364,7 +364,7 @@ fn export_all(recording: &Recording, library: &Library, options: &Options) {
     for format in FORMATS {
         let request = Request {
             recordings: &[recording],
-            library,
+            tables: &Tables::of_builds(library),
             options,
             progress: &|_, _| (),
             identify: false,

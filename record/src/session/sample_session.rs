@@ -376,9 +376,9 @@ fn most_at_once(hot: &Hot) -> usize {
     }
 }
 
-/// How long the encoder may sleep. Waking it for one or two samples of a guest or its monitor costs more than the samples
-/// do. The ring has room for four rounds, including notes of a guest's code. Another process may map many files in a
-/// moment.
+/// How long the encoder may sleep. Waking it for one or two samples of a guest or its monitor costs more than the
+/// samples do. The ring has room for four rounds, including notes of a guest's code. Another process may map many files
+/// in a moment.
 fn longest_nap(has_few_notes: bool, rate_hz: f64) -> Duration {
     if has_few_notes {
         Duration::from_secs_f64(4.0 / rate_hz).clamp(NAP, 10 * NAP)

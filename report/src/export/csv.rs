@@ -7,7 +7,7 @@ use crate::recording::unit::Unit;
 use std::io::{self, Write};
 
 /// Writes a line for each function, in the order of `--top`.
-pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
+pub(crate) fn write(request: &Request<'_, '_>, out: &mut dyn Write) -> io::Result<Profile> {
     let profile = request.gather(request.options, None);
     let unit = match profile.unit() {
         Unit::Samples => "",

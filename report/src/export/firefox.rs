@@ -24,7 +24,7 @@ use uprof::{State, WordMap};
 const MARKERS_MAX: usize = 1 << 20;
 
 /// Writes the file.
-pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
+pub(crate) fn write(request: &Request<'_, '_>, out: &mut dyn Write) -> io::Result<Profile> {
     let TimelineData {
         mut profile,
         samples,

@@ -20,7 +20,7 @@ pub struct FoldedOptions {
 }
 
 /// Writes the stacks of a request.
-pub(crate) fn write_request(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
+pub(crate) fn write_request(request: &Request<'_, '_>, out: &mut dyn Write) -> io::Result<Profile> {
     let mut calls: WordMap<NodeId, u64> = WordMap::default();
     let mut take = |sampled: &Sampled, _: &Profile| {
         if sampled.unit == Unit::Calls {

@@ -19,7 +19,7 @@ const VERSION: u32 = 1;
 
 /// Writes the object: `format`, `version`, `recordings`, `account`, `labels` (by number) and
 /// `stacks`, each with `frames` (label numbers, outermost first) and `count` in the `unit` of the account.
-pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
+pub(crate) fn write(request: &Request<'_, '_>, out: &mut dyn Write) -> io::Result<Profile> {
     let profile = request.gather(request.options, None);
     let out = &mut JsonWriter(out);
     let recordings: Vec<Value> = request

@@ -18,7 +18,7 @@ const OFFSET_MASK: u32 = 0xffff;
 const NESTED_MAX: usize = 256;
 
 /// Writes the profile of all functions with lines.
-pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
+pub(crate) fn write(request: &Request<'_, '_>, out: &mut dyn Write) -> io::Result<Profile> {
     let options = Options {
         by: By::Declared,
         // A compiler knows functions by the linker's names.

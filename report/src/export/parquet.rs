@@ -62,7 +62,7 @@ const NO_DATE: &str = "__HIVE_DEFAULT_PARTITION__";
 const SERVICE_BYTES_MAX: usize = 200;
 
 /// Writes the tables of one recording.
-pub(crate) fn write(request: &Request<'_>, folder: &mut dyn Folder) -> io::Result<Profile> {
+pub(crate) fn write(request: &Request<'_, '_>, folder: &mut dyn Folder) -> io::Result<Profile> {
     let [recording] = request.recordings else {
         return Err(io::Error::other("each recording has tables of its own"));
     };

@@ -15,7 +15,7 @@ use crate::text::printable;
 use std::io::{self, Write};
 
 /// Writes the text, sample by sample.
-pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
+pub(crate) fn write(request: &Request<'_, '_>, out: &mut dyn Write) -> io::Result<Profile> {
     let mut result = Ok(());
     let mut line = String::new();
     let mut take = |sampled: &Sampled, profile: &Profile| {

@@ -41,7 +41,7 @@ const PACKET: u32 = 1;
 ///
 /// # Errors
 /// The recordings have no clock in common, or the errors of `out`.
-pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
+pub(crate) fn write(request: &Request<'_, '_>, out: &mut dyn Write) -> io::Result<Profile> {
     let timeline = Timeline::of(request.recordings).map_err(io::Error::other)?;
     let timed = request.gather_timed(false);
     let mut writer = Writer {
@@ -77,8 +77,8 @@ pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Pr
     Ok(timed.profile)
 }
 
-struct Writer<'w> {
-    request: &'w Request<'w>,
+struct Writer<'w, 'l> {
+    request: &'w Request<'w, 'l>,
     timed: &'w TimelineData,
     out: &'w mut dyn Write,
     tracks: Tracks,
@@ -88,7 +88,7 @@ struct Writer<'w> {
     kinds: BTreeSet<u8>,
 }
 
-impl Writer<'_> {
+impl Writer<'_, '_> {
     fn put(&mut self, packet: pb::TracePacket) -> io::Result<()> {
         let packet = pb::TracePacket {
             trusted_packet_sequence_id: Some(SEQUENCE),

@@ -21,7 +21,7 @@ use std::io::{self, Write};
 use uprof::{Task, WordMap};
 
 /// Writes the file.
-pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
+pub(crate) fn write(request: &Request<'_, '_>, out: &mut dyn Write) -> io::Result<Profile> {
     let mut counts: WordMap<(Origin, NodeId), u64> = WordMap::default();
     let mut take = |sampled: &Sampled, _: &Profile| {
         let origin = (sampled.recording, sampled.task, sampled.space);
@@ -70,7 +70,7 @@ pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Pr
 
 /// A profile of some stacks, without labels: for servers that make a series of each.
 pub(crate) fn of_stacks(
-    request: &Request<'_>,
+    request: &Request<'_, '_>,
     profile: &Profile,
     stacks: &[(NodeId, u64)],
 ) -> pb::Profile {
@@ -94,8 +94,8 @@ type Origin = (usize, Task, u32);
 /// Frames of one address: the function, and the functions inlined into it.
 type Group = (u32, u64, bool, Vec<LabelId>);
 
-struct Builder<'a> {
-    request: &'a Request<'a>,
+struct Builder<'a, 'l> {
+    request: &'a Request<'a, 'l>,
     profile: &'a Profile,
     made: pb::Profile,
     strings: HashMap<String, i64>,
@@ -106,8 +106,8 @@ struct Builder<'a> {
     mappings: HashMap<&'a str, u64>,
 }
 
-impl<'a> Builder<'a> {
-    fn new(request: &'a Request<'a>, profile: &'a Profile) -> Self {
+impl<'a, 'l> Builder<'a, 'l> {
+    fn new(request: &'a Request<'a, 'l>, profile: &'a Profile) -> Self {
         let mut builder = Builder {
             request,
             profile,

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::io::{self, Write};
 
 /// Writes the file.
-pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
+pub(crate) fn write(request: &Request<'_, '_>, out: &mut dyn Write) -> io::Result<Profile> {
     let (profile, threads) = request.gather_threads();
     let out = &mut JsonWriter(out);
     let frames = (0..profile.labels.len() as LabelId).map(|label| frame(&profile, label));

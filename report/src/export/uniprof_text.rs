@@ -15,7 +15,7 @@ use std::io::{self, Write};
 use uprof::Stop;
 
 /// Writes the text, sample by sample.
-pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
+pub(crate) fn write(request: &Request<'_, '_>, out: &mut dyn Write) -> io::Result<Profile> {
     let mut options = request.placed();
     // The original tool has neither inlined functions nor demangled names.
     (options.inlines, options.demangle) = (false, false);

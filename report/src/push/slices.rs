@@ -58,7 +58,7 @@ pub(super) fn parts(
     let mut division = Division {
         export: export::Request {
             recordings: &recordings,
-            library: request.tables.library(),
+            tables: request.tables,
             options: &options,
             progress: request.progress,
             marks: false,
@@ -94,8 +94,8 @@ fn slice_ns(recording: &Recording, slicing: Slicing) -> Option<u64> {
     }
 }
 
-struct Division<'a> {
-    export: export::Request<'a>,
+struct Division<'a, 'l> {
+    export: export::Request<'a, 'l>,
     recording: &'a Recording,
     slicing: Slicing,
     profile: &'a Profile,
@@ -103,7 +103,7 @@ struct Division<'a> {
     each: &'a mut dyn FnMut(Part<'_>) -> io::Result<()>,
 }
 
-impl Division<'_> {
+impl Division<'_, '_> {
     /// Passes on the parts of one slice.
     fn slice(&mut self, number: u64, stacks: &[Stack]) -> io::Result<()> {
         let mut part = 0;

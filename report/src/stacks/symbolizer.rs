@@ -66,6 +66,14 @@ struct ModuleSymbols<'l> {
     unnamed: OnceLock<()>,
 }
 
+impl ModuleSymbols<'_> {
+    /// Whether its image is looked for, and not part of the recording.
+    fn has_image_of_library(&self) -> bool {
+        let mut embedded = self.embedded.iter();
+        embedded.all(|embedded| embedded.image.is_none())
+    }
+}
+
 /// A symbol, and how it was found.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum LocatedSymbol<'s> {
@@ -122,8 +130,7 @@ impl<'r, 'l> Symbolizer<'r, 'l> {
             }
         }
         for (module, symbols) in modules.iter().zip(&mut symbols) {
-            // An embedded table names what an image may not.
-            let kept = tables.filter(|_| symbols.embedded.is_empty());
+            let kept = tables.filter(|_| symbols.has_image_of_library());
             if let Some(kept) = kept.and_then(|tables| tables.find(module)) {
                 symbols.tables = kept;
             }
@@ -399,7 +406,7 @@ impl<'r, 'l> Symbolizer<'r, 'l> {
             return;
         };
         for (module, symbols) in self.recording.spaces().modules().iter().zip(&self.modules) {
-            if symbols.embedded.is_empty() {
+            if symbols.has_image_of_library() {
                 tables.keep(module, &symbols.tables);
             }
         }

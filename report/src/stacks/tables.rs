@@ -111,6 +111,9 @@ impl<'l> Tables<'l> {
 mod tests {
     use super::*;
     use crate::images::Image;
+    use crate::recording::Recording;
+    use crate::stacks::embedded::Embedded;
+    use crate::stacks::symbolizer::Symbolizer;
 
     #[test]
     fn of_other_recordings_only_known_builds_are_kept() {
@@ -137,6 +140,39 @@ mod tests {
                 assert_eq!(tables.find(&module).is_some(), is_kept);
             }
         }
+    }
+
+    #[test]
+    fn images_of_recordings_with_embedded_symbols_are_kept() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../corpus");
+        let folder = std::path::Path::new(folder);
+        let recording = Recording::open(&folder.join("pack-stack.uprof")).unwrap();
+        let mut library = Library::default();
+        library.only_given = true;
+        for image in ["images/pack", "images/libpack.so"] {
+            library.add_image(&folder.join(image)).unwrap();
+        }
+        let tables = Tables::of_builds(&library);
+        let embedded = Embedded::of(&recording, &mut Vec::new());
+        assert!(
+            embedded
+                .iter()
+                .any(|one| one.identity.path.ends_with("/libpack.so"))
+        );
+        let symbolizer = Symbolizer::with(&recording, &tables, true);
+        let modules = recording.spaces().modules();
+        (0..modules.len() as u32).for_each(|module| {
+            symbolizer.found(module);
+        });
+        symbolizer.keep();
+        let kept = modules
+            .iter()
+            .filter(|module| tables.find(module).is_some());
+        let kept: Vec<&str> = kept.map(Module::short_name).collect();
+        assert!(
+            kept.contains(&"libpack.so") && kept.contains(&"pack"),
+            "{kept:?}"
+        );
     }
 
     #[test]

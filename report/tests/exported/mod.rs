@@ -7,6 +7,7 @@ use uniprof_report::export::{FORMATS, Folder, Request, Writes};
 use uniprof_report::images::Library;
 use uniprof_report::profile::Options;
 use uniprof_report::recording::Recording;
+use uniprof_report::stacks::Tables;
 
 /// The export of `recordings` in the format called `name`.
 pub fn exported(
@@ -18,7 +19,7 @@ pub fn exported(
     let format = FORMATS.iter().find(|format| format.name == name).unwrap();
     let request = Request {
         recordings,
-        library,
+        tables: &Tables::of_builds(library),
         options,
         progress: &|_, _| {},
         marks: false,
