@@ -70,8 +70,8 @@ pub struct Args {
     #[arg(short, long)]
     ignore_failure: bool,
     /// Samples a second of each thread
-    // Three times as many as a recording has: of runs of half a second, chance in the samples is most of what runs
-    // differ by. The runs take some percent longer, on both sides alike.
+    // Many: of runs of half a second, chance in the samples is most of what they differ by. The runs take some percent
+    // longer, on both sides alike.
     #[arg(short = 'F', long, value_name = "HZ", default_value = "2999", value_parser = parse_rate)]
     frequency: f64,
     /// Keep the recordings in this new folder

@@ -317,7 +317,7 @@ fn survive(count: u64, waits: &[u64]) {
         least_share: 0.0,
     };
     html::write(&page, &mut out).unwrap();
-    // As few samples make no large pictures, however long their waits are.
+    // So few samples make no large picture, however long they waited.
     assert!(out.len() < 1 << 20, "{} bytes", out.len());
     for format in FORMATS {
         let _ = exported(format.name, &[&recording], &library(), &Options::default());

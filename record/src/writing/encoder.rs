@@ -35,7 +35,7 @@ use uprof::{Durations, State, Task};
 /// A killed recorder loses at most this much, plus the records in the kernel's buffers: less than a second in all, even
 /// on a busy machine.
 const FLUSH_NS: u64 = 400_000_000;
-/// Longest and shortest sleep when there is nothing to do.
+/// How long to sleep at most when there is nothing to do, unless a recording allows more; and at least.
 pub const NAP: Duration = Duration::from_millis(5);
 const SHORTEST_NAP: Duration = Duration::from_micros(100);
 /// Most samples taken in one pass. Losses, names and flushes must not wait for a ring that fills as fast as it is
