@@ -56,10 +56,14 @@ def measure(name, options, folder):
             certain = [change for change in result["changes"] if change["certain"]]
             if slower:
                 # Its closures that were inlined into it are its code, too.
-                found += any(function in change["name"] and change["change"] > 0 for change in certain)
+                is_found = any(function in change["name"] and change["change"] > 0 for change in certain)
+                found += is_found
+                word = "found" if is_found else "not found"
             else:
-                alarms += bool(certain) or certain_times(result)
-            print(f"  {name} {number} +{slower} %: {runs[slower][-1]} runs, {result['verdict']}", flush=True)
+                is_alarm = bool(certain) or certain_times(result)
+                alarms += is_alarm
+                word = "alarm" if is_alarm else "no alarm"
+            print(f"  {name} {number} +{slower} %: {runs[slower][-1]} runs, {word}: {result['verdict']}", flush=True)
     mean = {slower: sum(counts) / len(counts) for slower, counts in runs.items()}
     tries = options.tries
     print(f"| {name} | {alarms}/{tries} | {mean[0]:.1f} | {found}/{tries} | {mean[SLOWER]:.1f} |", flush=True)

@@ -48,11 +48,11 @@ pub const DEFAULT_FILE: &str = "run.uprof";
 #[command(after_help = "\
 Examples:
   uniprof record -d 30s 7                      Xen domain 7, from dom0
-  uniprof record -F 997 web                    the Xen domain called web
+  uniprof record -F 997 web                    the Xen domain of that name, or UUID
   uniprof record pid:1234                      a process and all below it, until ctrl-C
   uniprof record name:nginx                    all processes of that name
   uniprof record cgroup:system.slice/nginx.service
-  uniprof record --follow -d 1h web            the same, also when it has rebooted
+  uniprof record --follow -d 1h web            the domain web, also when it has rebooted
   uniprof record -d 30s -o run 7 8 web         three domains: run/7-NAME.uprof and so on
   uniprof record --all-domains -o run          all domains, also those to come, until ctrl-C
   uniprof record -a -d 10s                     the whole machine
@@ -423,7 +423,8 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         outcome => outcome,
     };
     Ok(match status.get() {
-        Some(code) if args.run.is_some() || args.exit_status && code > 0 => Outcome::Command(code),
+        // 0 says as much as the outcome, unless only the command's own status is asked for.
+        Some(code) if code > 0 || args.run.is_some() && !args.exit_status => Outcome::Command(code),
         _ => outcome,
     })
 }

@@ -246,7 +246,7 @@ pub const BACKENDS: &[Backend] = &[
     },
     Backend {
         prefix: "",
-        form: "a number or name",
+        form: "a number, name or UUID",
         what: "a Xen domain",
         kind: Kind::XenDomain,
         budget: LOCAL_BUDGET,

@@ -299,7 +299,7 @@ fn traced() -> Vec<u8> {
     let mut writer = Writer::create(Vec::new(), [3; 16], &Metadata::default(), 1).unwrap();
     for number in 0..400u64 {
         let span = Span {
-            name: ["main", "größe \"b\"", "", "a\u{202e}\n"][number as usize % 4],
+            name: ["main", "größe \"b\"", "", "a\u{202e}\n##[##VsO["][number as usize % 4],
             task: Task {
                 space: 7,
                 vcpu: 300 + (number % 3) as u32,

@@ -620,8 +620,10 @@ impl<'a> Frozen<'a> {
     /// Says why it may still be frozen.
     #[inline(always)]
     pub fn resume(mut self) -> Result<u64, SourceError> {
-        self.resumed = true;
-        self.source.resume()?;
+        let done = self.source.resume();
+        // If it failed, dropping this tries again.
+        self.resumed = done.is_ok();
+        done?;
         // Asked before the next guest's pause begins.
         let end_ns = self.source.last_freeze().resumed_ns();
         let end_ns = end_ns.unwrap_or_else(monotonic_ns);

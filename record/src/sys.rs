@@ -3,7 +3,6 @@
 
 pub mod clock;
 pub mod signal;
-pub mod descriptors;
 pub mod privileges;
 pub mod spawn;
 pub mod ptrace;

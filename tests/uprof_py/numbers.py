@@ -151,15 +151,22 @@ STEERING = [
 ]  # fmt: skip
 
 
+def is_command(text, at):
+    """Whether the character at `at` is the second # of a build runner's command (§10)."""
+    begins = text[at + 1 : at + 2] == "[" or text[at + 1 : at + 5].lower() == "vso["
+    return begins and text[at - 1 : at] == "#"
+
+
 def quote(text):
-    def escaped(char):
+    def escaped(at, char):
         if char in '"\\':
             return "\\" + char
-        if not any(first <= ord(char) <= last for first, last in STEERING):
+        is_steering = any(first <= ord(char) <= last for first, last in STEERING)
+        if not is_steering and not (char == "#" and is_command(text, at)):
             return char
         units = char.encode("utf-16-be").hex()
         return "".join("\\u" + units[at : at + 4] for at in range(0, len(units), 4))
-    return '"' + "".join(map(escaped, text)) + '"'
+    return '"' + "".join(escaped(at, char) for at, char in enumerate(text)) + '"'
 
 
 def known(value, form=str):

@@ -2,13 +2,12 @@
 //!
 //! Input: how each vCPU translates addresses, in each sample. Output: the number of the boot, which is the address
 //! space of its samples, and notes for the recording. A reset turns address translation off on all vCPUs, which no
-//! running 64-bit guest does. Must not allocate.
+//! running 64-bit guest does. Must not allocate, except for a reset.
 
 use super::page_tables::Paging;
 use crate::source::Vcpus;
 use crate::source::ring::Sink;
 use crate::source::slot::NoteKind;
-use std::fmt::Write;
 use uprof::{Arch, Registers, Task};
 
 /// Most boots that are distinguished; later ones count as the last of these.
@@ -43,13 +42,14 @@ impl Boots {
         }
     }
 
-    /// Ends a sample, in which all vCPUs were seen: they belong to the current boot.
+    /// Ends a sample: its vCPUs belong to the current boot. One that was missed may be the only one that was started.
     pub fn sampled(&mut self, now_ns: u64, vcpus: &mut Vcpus) {
         let (on, off) = (std::mem::take(&mut self.on), std::mem::take(&mut self.off));
         self.is_up |= on > 0;
         let waiting = (self.boot - self.noted) as usize;
         let has_room = self.boot + 1 < MOST_BOOTS && waiting < MOST_NOTES;
-        if self.is_up && on == 0 && off > 0 && has_room {
+        let are_all_seen = vcpus.missed() == 0;
+        if self.is_up && on == 0 && off > 0 && are_all_seen && has_room {
             self.is_up = false;
             self.begun_ns[waiting] = now_ns;
             self.boot += 1;
@@ -72,10 +72,10 @@ impl Boots {
             let ended = NoteKind::LifeEnded { vcpus };
             sink.note(time_ns, task(self.noted), ended, b"");
             self.noted += 1;
-            let mut name = Name::default();
-            let _ = write!(name, "boot {}", self.noted + 1);
+            // Only here, and a guest is reset at most so many times, is memory allocated.
+            let name = format!("boot {}", self.noted + 1);
             let began = NoteKind::LifeBegan { vcpus };
-            sink.note(time_ns, task(self.noted), began, name.bytes());
+            sink.note(time_ns, task(self.noted), began, name.as_bytes());
         }
     }
 
@@ -98,30 +98,6 @@ pub fn keep_only_ip(arch: Arch, registers: &mut Registers, base: u64) {
     registers.clear();
     if let Some(ip) = ip {
         registers.set(number, ip.wrapping_add(base));
-    }
-}
-
-/// A short text.
-#[derive(Default)]
-struct Name {
-    letters: [u8; 16],
-    length: usize,
-}
-
-impl Name {
-    fn bytes(&self) -> &[u8] {
-        &self.letters[..self.length]
-    }
-}
-
-impl Write for Name {
-    fn write_str(&mut self, text: &str) -> std::fmt::Result {
-        let end = self.length + text.len();
-        let room = self.letters.get_mut(self.length..end);
-        room.ok_or(std::fmt::Error)?
-            .copy_from_slice(text.as_bytes());
-        self.length = end;
-        Ok(())
     }
 }
 
@@ -178,6 +154,18 @@ mod tests {
         let began = NoteKind::LifeBegan { vcpus: 2 };
         assert_eq!(next(), Some((6, 1, began, "boot 2".into())));
         assert_eq!(next(), None);
+    }
+
+    #[test]
+    fn a_vcpu_that_was_missed_is_no_reset() {
+        let mut boots = Boots::default();
+        assert_eq!(boot_of(&mut boots, 1, &[LONG, Paging::Off]), 0);
+        let mut vcpus = Vcpus::new();
+        vcpus.miss();
+        vcpus.add(Task { space: 0, vcpu: 1 }, State::Running);
+        boots.see(Paging::Off);
+        boots.sampled(2, &mut vcpus);
+        assert_eq!(boots.boot, 0);
     }
 
     #[test]

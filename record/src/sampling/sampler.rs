@@ -294,7 +294,8 @@ struct Round<'a> {
 }
 
 impl<'a> Round<'a> {
-    /// For `most` vCPUs. There are at least as many slots, so a round never waits for the encoder.
+    /// For `most` vCPUs; further ones are counted as lost. There are at least as many slots, so a round never waits for
+    /// the encoder.
     fn new(target: &Target, most: usize, take: Take, mut room: &'a mut [u8]) -> Self {
         let mut window = |bytes| {
             let (own, rest) = std::mem::take(&mut room).split_at_mut(bytes);
@@ -354,8 +355,9 @@ impl<'a> Round<'a> {
         let frozen_ns = frozen.resume()?;
         let cost_ns = (!source.last_freeze().was_left_alone()).then_some(frozen_ns);
         source.complete(&mut self.vcpus);
-        if left_out > 0 {
-            sink.lose(LossReason::ReadFailed, left_out, start_ns);
+        let beyond = self.vcpus.all().len().saturating_sub(self.copied.len()) as u64;
+        if left_out + beyond > 0 {
+            sink.lose(LossReason::ReadFailed, left_out + beyond, start_ns);
         }
         let missed = self.vcpus.missed();
         if missed > 0 {

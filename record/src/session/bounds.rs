@@ -7,13 +7,19 @@ use crate::sys::clock::{realtime_ns, start_late};
 use nix::unistd::SysconfVar;
 use std::io;
 use std::thread::{Builder, Scope, ScopedJoinHandle};
-use uprof::cold::{ClockPair, Cost, End, Host, Metadata, Recorder, Sampling};
+use uprof::cold::{ClockPair, Cost, End, Host, Metadata, Recorder, Sampling, TargetKind};
 use uprof::machine;
 
 /// The metadata of a recording.
 pub fn metadata(facts: &Facts, plan: &Plan) -> Metadata {
     let mut notes = facts.notes.clone();
     notes.extend(machine::mark().map(|mark| (machine::MADE_ON.to_owned(), mark)));
+    let is_by_kernel = facts.target.kind == TargetKind::Process && !facts.freezes;
+    let rate_hz = if is_by_kernel {
+        plan.kernel_rate_hz() as f64
+    } else {
+        plan.rate_hz
+    };
     Metadata {
         recorder: Recorder {
             program: concat!("uniprof ", env!("CARGO_PKG_VERSION")).into(),
@@ -22,7 +28,7 @@ pub fn metadata(facts: &Facts, plan: &Plan) -> Metadata {
         host: host(),
         target: facts.target.clone(),
         sampling: Sampling {
-            rate_millihertz: (plan.rate_hz * 1000.0) as u64,
+            rate_millihertz: (rate_hz * 1000.0) as u64,
             trigger: facts.trigger.clone(),
             most_frames: plan.most_frames,
             stack_bytes: facts.stack_bytes.unwrap_or(plan.kept_bytes() as u32),
@@ -116,5 +122,34 @@ pub fn end_record(time_ns: u64, ending: &Ending, totals: Vec<(String, u64)>) -> 
         reason: ending.reason(),
         message: ending.to_string(),
         totals,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uprof::cold::Target;
+
+    #[test]
+    fn the_rate_of_a_process_is_that_of_the_kernels_event() {
+        let rate = |kind, freezes, rate_hz| {
+            let target = Target {
+                kind,
+                ..Target::default()
+            };
+            let facts = Facts {
+                freezes,
+                ..Facts::new(target)
+            };
+            let plan = Plan {
+                rate_hz,
+                ..Plan::default()
+            };
+            metadata(&facts, &plan).sampling.rate_millihertz
+        };
+        assert_eq!(rate(TargetKind::Process, false, 0.1), 1000);
+        assert_eq!(rate(TargetKind::Process, false, 2.75), 3000);
+        assert_eq!(rate(TargetKind::Process, true, 2.75), 2750);
+        assert_eq!(rate(TargetKind::XenDomain, false, 2.75), 2750);
     }
 }

@@ -124,6 +124,11 @@ impl Plan {
         }
     }
 
+    /// Samples a second by an event of the kernel, which takes only whole numbers.
+    pub fn kernel_rate_hz(&self) -> u64 {
+        (self.rate_hz.round() as u64).max(1)
+    }
+
     /// Stack bytes that are kept of a sample.
     pub fn kept_bytes(&self) -> usize {
         if self.ip_only {

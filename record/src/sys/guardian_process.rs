@@ -2,11 +2,12 @@
 //! held by both.
 
 use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, pipe2};
 use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
@@ -100,15 +101,7 @@ impl ChildProcess {
     ///
     /// Must be called while the process has one thread, since the child runs ordinary code.
     pub fn start(kept: &[RawFd], body: impl FnOnce(RawFd)) -> nix::Result<Self> {
-        let mut ends = [0; 2];
-        // SAFETY: ends has room for the two descriptors.
-        if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
-            return Err(Errno::last());
-        }
-        // SAFETY: pipe2 gave us this descriptor, nobody else owns it.
-        let listen = unsafe { OwnedFd::from_raw_fd(ends[0]) };
-        // SAFETY: likewise.
-        let lifeline = unsafe { OwnedFd::from_raw_fd(ends[1]) };
+        let (listen, lifeline) = pipe2(OFlag::O_CLOEXEC)?;
         // SAFETY: the child continues with copies of all memory. It would wait forever for a lock that another thread
         // held, which harms nothing else; that is why the process must have one thread.
         let pid = unsafe { libc::fork() };

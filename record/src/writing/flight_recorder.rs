@@ -105,6 +105,8 @@ pub struct FlightRecorder {
     began_ns: u64,
     /// The segment that is written; `None` after an error of the disk.
     writer: Option<Writer<File>>,
+    /// Samples that this writer was given.
+    taken: u64,
     tables: Option<Writer<File>>,
     /// The last one is being written.
     segments: VecDeque<Segment>,
@@ -153,6 +155,7 @@ impl FlightRecorder {
             metadata: metadata.clone(),
             began_ns: now_ns,
             writer: None,
+            taken: 0,
             tables: None,
             segments: VecDeque::new(),
             state: TargetState::new(is_guest),
@@ -186,6 +189,7 @@ impl FlightRecorder {
         self.triggers.see(sample);
         match &mut self.writer {
             Some(writer) => {
+                self.taken += 1;
                 if let Err(error) = writer.sample(sample) {
                     self.fail(&error);
                 }
@@ -360,10 +364,7 @@ impl FlightRecorder {
             }])?;
         }
         fs::rename(self.part(&name), self.folder.join(&name))?;
-        (self.number, self.lost) = (number, 0);
-        if std::mem::replace(&mut self.is_failing, false) {
-            self.report("the window is written again".into());
-        }
+        (self.number, self.lost, self.taken) = (number, 0, 0);
         self.segments.push_back(Segment {
             name,
             began_ns: now_ns,
@@ -378,11 +379,16 @@ impl FlightRecorder {
     /// Gives up the segment that is written; its whole blocks stay.
     fn fail(&mut self, error: &io::Error) {
         if let Some(writer) = self.writer.take() {
-            self.written_samples += writer.written_samples();
+            let written = writer.written_samples();
+            self.written_samples += written;
+            // Those of the block that could not be written.
+            self.lost += self.taken.saturating_sub(written);
             if let Some(segment) = self.segments.back_mut() {
                 segment.bytes = writer.written_bytes();
                 let path = self.folder.join(&segment.name);
-                let file = OpenOptions::new().write(true).open(path);
+                let mut options = OpenOptions::new();
+                options.write(true).custom_flags(libc::O_NOFOLLOW);
+                let file = options.open(path);
                 let _ = file.and_then(|file| file.set_len(segment.bytes));
             }
         }
@@ -400,7 +406,11 @@ impl FlightRecorder {
 
     fn note_written(&mut self) {
         if let (Some(segment), Some(writer)) = (self.segments.back_mut(), &self.writer) {
-            segment.bytes = writer.written_bytes();
+            let before = std::mem::replace(&mut segment.bytes, writer.written_bytes());
+            // A disk that is full may still have room for the first blocks of a segment.
+            if segment.bytes > before && std::mem::replace(&mut self.is_failing, false) {
+                self.report("the window is written again".into());
+            }
         }
     }
 

@@ -5,7 +5,7 @@
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -86,6 +86,11 @@ fn open_folder(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
+/// Whether it belongs to this user, and nobody else may write to it.
+fn is_ours_alone(folder: &Metadata) -> bool {
+    folder.uid() == nix::unistd::geteuid().as_raw() && folder.mode() & 0o022 == 0
+}
+
 /// Opens the lock of an open folder, and creates it if there is none.
 fn open_lock(folder: &File) -> io::Result<File> {
     let mut options = OpenOptions::new();
@@ -114,6 +119,13 @@ impl WindowFolder {
             .create(&part)
             .map_err(failed)?;
         let folder = open_folder(&part).map_err(failed)?;
+        // Whoever may rename things around it may have put another folder there since.
+        if !is_ours_alone(&folder.metadata().map_err(failed)?) {
+            return Err(FolderError::Foreign {
+                folder: path.clone(),
+                why: "others may write to it",
+            });
+        }
         let locked = open_lock(&folder).map_err(failed)?;
         let lock = Flock::lock(locked, FlockArg::LockExclusiveNonblock);
         let mut lock = lock.map_err(|(_, errno)| failed(errno.into()))?;
@@ -209,6 +221,8 @@ fn move_away(path: &Path) -> Result<(), FolderError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_folder_has_one_recorder_and_what_a_killed_one_left_is_kept() {
@@ -226,6 +240,21 @@ mod tests {
         drop(third);
         WindowFolder::create(&file).unwrap();
         assert_eq!(fs::read_dir(around.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_folder_that_others_may_write_to_is_not_ours_alone() {
+        let around = tempfile::tempdir().unwrap();
+        let is_ours = |mode: u32| {
+            fs::set_permissions(around.path(), Permissions::from_mode(mode)).unwrap();
+            is_ours_alone(&fs::metadata(around.path()).unwrap())
+        };
+        assert!(is_ours(0o700) && is_ours(0o755));
+        assert!(!is_ours(0o720) && !is_ours(0o702));
+        if nix::unistd::geteuid().is_root() {
+            std::os::unix::fs::chown(around.path(), Some(65534), None).unwrap();
+            assert!(!is_ours(0o700));
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ const MOST_TIMES_THE_BEST: u64 = 4;
 /// An answer within this time is always used, in nanoseconds.
 const ALWAYS_GOOD_NS: u64 = 200_000;
 /// After this time without a good answer, any answer is used, in nanoseconds.
-const OLD_NS: u64 = 2_000_000_000;
+pub const OLD_NS: u64 = 2_000_000_000;
 
 /// Readings of both clocks at the same moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 mod tests;
 
 use super::client::{Client, StreamState};
-use super::clock::Pair;
+use super::clock::{OLD_NS, Pair};
 use super::error::AgentError;
 use super::intake::Intake;
 use super::message::{self, Hello};
@@ -42,7 +42,7 @@ pub(super) struct AgentSource {
     /// The request: period, callers, stack bytes.
     pub start: [u8; 16],
     pub pairs: rtrb::Producer<Pair>,
-    /// The ping that is not answered yet: its number, and when it was sent.
+    /// The ping whose answer is waited for: its number, and when it was sent.
     pub ping: Option<(u64, u64)>,
     pub last_ping: (u64, u64),
     pub heard_ns: u64,
@@ -66,7 +66,11 @@ impl AgentSource {
         self.silent_ns += now_ns.saturating_sub(at_ns).min(MOST_BETWEEN_PINGS_NS);
         let number = last + 1;
         self.last_ping = (number, now_ns);
-        if self.client.say(message::PING, &number.to_le_bytes()) {
+        // An answer may take longer than the time to the next ping.
+        let is_free = self
+            .ping
+            .is_none_or(|(_, sent_ns)| now_ns.saturating_sub(sent_ns) > OLD_NS);
+        if self.client.say(message::PING, &number.to_le_bytes()) && is_free {
             self.ping = Some((number, now_ns));
         }
     }
@@ -84,6 +88,7 @@ impl AgentSource {
         self.attached_anew += 1;
         self.intake.interrupted(now_ns, hello.timer_hz, sink);
         // If the guest has restarted, so has its clock; the next answer is from the new one.
+        self.ping = None;
         self.ping(now_ns);
         self.is_start_due = true;
     }

@@ -397,7 +397,7 @@ impl CallTracer {
         Ok(())
     }
 
-    /// Follows a call, if a breakpoint can be set at its return address and there is room for it.
+    /// Follows a call, if a breakpoint can be set at its return address and there is room for both.
     fn begin(&mut self, entry: Entry) -> Result<bool, GdbError> {
         if !self
             .breakpoints

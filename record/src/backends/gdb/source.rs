@@ -449,14 +449,14 @@ impl StopWorld for GdbSource {
     fn resume(&mut self) -> Result<(), SourceError> {
         let ours = self.guard.guardian.may_resume();
         self.was_rescued = !ours;
-        match std::mem::replace(&mut self.hold, Hold::Running) {
-            Hold::Frozen if ours => self.let_run()?,
-            Hold::Unsure => {
-                self.client.start_over()?;
-                self.let_run()?;
-            }
-            Hold::Frozen | Hold::Running => {}
-        }
+        let done = match std::mem::replace(&mut self.hold, Hold::Unsure) {
+            Hold::Frozen if ours => self.let_run(),
+            Hold::Unsure => self.client.start_over().and_then(|()| self.let_run()),
+            Hold::Frozen | Hold::Running => Ok(()),
+        };
+        // If it failed, the guardian looks after the guest until another try succeeds.
+        done?;
+        self.hold = Hold::Running;
         self.guard.guardian.running();
         if let Some(threads) = &mut self.vcpu_threads {
             threads.let_run();

@@ -7,10 +7,10 @@
 use super::ring_size::{fitting_stack_bytes, ring_bytes};
 use super::scope::Scope;
 use super::threads;
-use crate::sys::descriptors;
 use crate::sys::perf::{Event, Settings, Trigger, Watched, page_bytes};
 use crate::sys::ring_buffer::RingBuffer;
 use nix::errno::Errno;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -84,7 +84,8 @@ impl Events {
                     }
                     if matches!(events.reach, Reach::Threads) {
                         // A failure here is reported when the limit is reached.
-                        let _ = descriptors::raise_limit();
+                        let files = Resource::RLIMIT_NOFILE;
+                        let _ = getrlimit(files).and_then(|(_, most)| setrlimit(files, most, most));
                         events.attach_all(scope, tid)?;
                     }
                     return Ok(events);

@@ -30,6 +30,8 @@ const MOST_ASKED: usize = 1 << 16;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long an event waits while files are read, and how long the end of a recording waits while none can be.
 const MOST_PATIENCE: Duration = Duration::from_secs(10);
+/// How long the end of a recording waits in all: files may be read without end.
+const END_PATIENCE: Duration = Duration::from_secs(60);
 /// How often the end of a recording checks whether files are being read.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -120,12 +122,17 @@ impl Images {
         all
     }
 
-    /// Waits for outstanding events as long as the thread makes progress; then returns the files, too.
-    pub fn finish(mut self) -> NamerAnswer {
+    /// Waits for outstanding events while the thread makes progress, up to a limit; then returns the files, too.
+    pub fn finish(self) -> NamerAnswer {
+        self.finish_within(END_PATIENCE)
+    }
+
+    fn finish_within(mut self, patience: Duration) -> NamerAnswer {
         let mut all = NamerAnswer::default();
         self.asks = None;
         let mut watch = self.progress.watch();
-        loop {
+        let begun = Instant::now();
+        while begun.elapsed() < patience {
             match self.answers.recv_timeout(LOOK_EVERY) {
                 Ok(answer) => self.take(answer, &mut all),
                 Err(RecvTimeoutError::Timeout) if !watch.is_stuck(MOST_PATIENCE) => {}
@@ -249,6 +256,28 @@ mod tests {
         let mut all = NamerAnswer::default();
         images.give_up(Duration::ZERO, &mut all);
         assert!(all.modules.is_empty(), "it may hide what is known of it");
+    }
+
+    #[test]
+    fn the_end_waits_for_a_minute_at_most() {
+        let (asks, _asked) = channel();
+        let (_answer, answers) = channel();
+        let progress = Progress::default();
+        let mut images = Images {
+            asks: Some(asks),
+            answers,
+            waiting: VecDeque::new(),
+            next: 0,
+            answered: 0,
+            watch: progress.watch(),
+            progress,
+        };
+        assert_eq!(images.ask(event(7, Mapping::default())), None);
+        let begun = Instant::now();
+        let all = images.finish_within(Duration::from_millis(200));
+        assert!(begun.elapsed() < MOST_PATIENCE);
+        assert_eq!(all.modules.len(), 1, "as the kernel reported it");
+        assert_eq!(END_PATIENCE.as_secs(), 60);
     }
 
     #[test]

@@ -69,7 +69,7 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
     };
     let settings = Settings {
         trigger: Trigger::Cycles,
-        rate_hz: (plan.rate_hz.round() as u64).max(1),
+        rate_hz: plan.kernel_rate_hz(),
         kernel: true,
         user_registers: registers::kernel_mask(),
         user_stack_bytes: most_stack_bytes(plan),

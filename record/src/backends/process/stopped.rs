@@ -16,15 +16,16 @@ use crate::source::{
     Facts, Hot, LastFreeze, Life, Source, SourceError, StopWorld, Vcpu, Vcpus, by_page,
 };
 use crate::sys::clock::{monotonic_ns, sleep_until};
-use crate::sys::ptrace::listen;
+use crate::sys::ptrace::{Waited, cont, detach, listen, wait};
 use nix::errno::Errno;
 use nix::sys::ptrace::{self, Event, Options};
 use nix::sys::signal::Signal;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::sys::wait::{WaitPidFlag, WaitStatus};
 use nix::unistd::Pid;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::IoSliceMut;
+use uprof::cold::LossReason;
 #[cfg(target_arch = "aarch64")]
 use uprof::cpu::aarch64;
 #[cfg(target_arch = "x86_64")]
@@ -213,7 +214,7 @@ struct StoppedSource {
     started: bool,
     life: Life,
     /// Events that threads reported while a stop was awaited.
-    reported: Vec<WaitStatus>,
+    reported: Vec<Waited>,
     /// When the threads were resumed.
     let_go_ns: Option<u64>,
 }
@@ -287,15 +288,15 @@ impl StopWorld for StoppedSource {
         {
             child.go()?;
         }
-        while let Some(status) = self.reported.pop() {
-            self.saw(status, sink);
+        while let Some(event) = self.reported.pop() {
+            self.saw(event, sink);
         }
         loop {
             // Children of the program's other threads must not be waited for.
             let flags = WaitPidFlag::WNOHANG | WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
-            match waitpid(None, Some(flags)) {
-                Ok(WaitStatus::StillAlive) | Err(_) => break,
-                Ok(status) => self.saw(status, sink),
+            match wait(None, flags) {
+                Ok(Waited::Other(WaitStatus::StillAlive)) | Err(_) => break,
+                Ok(event) => self.saw(event, sink),
             }
         }
         if self.threads.is_empty() && self.life == Life::Alive {
@@ -329,7 +330,7 @@ impl Drop for StoppedSource {
                 wait_for_stop(tracee, deadline_ns);
             }
             if let TraceeState::Stopped(signal) = tracee.state {
-                let _ = ptrace::detach(tracee.tid(), signal);
+                let _ = detach(tracee.tid(), signal);
             }
         }
     }
@@ -337,7 +338,11 @@ impl Drop for StoppedSource {
 
 impl StoppedSource {
     /// Handles an event of a thread that was running.
-    fn saw(&mut self, status: WaitStatus, sink: &mut Sink) {
+    fn saw(&mut self, event: Waited, sink: &mut Sink) {
+        let status = match event {
+            Waited::Signal(tid, _) => return self.let_go(tid, state_of(event)),
+            Waited::Other(status) => status,
+        };
         let Some(tid) = status.pid() else { return };
         let now_ns = monotonic_ns();
         if matches!(status, WaitStatus::Exited(..) | WaitStatus::Signaled(..)) {
@@ -356,12 +361,18 @@ impl StoppedSource {
         if let WaitStatus::PtraceEvent(_, _, event) = status {
             self.event(tid, event, sink);
         }
+        self.let_go(tid, state_of(event));
+    }
+
+    /// Lets a thread that has stopped go on.
+    fn let_go(&mut self, tid: Pid, state: TraceeState) {
         if let Some(tracee) = self.threads.get(tid) {
-            tracee.state = state_of(status);
+            tracee.state = state;
             tracee.let_go();
         } else {
-            // It was reported before its parent's clone event, which will add it. It may run until then.
-            let _ = ptrace::cont(tid, None);
+            // It was reported before its parent's clone event, which will add it. It may run until then. Or there was
+            // no room for it.
+            let_go(tid, state);
         }
     }
 
@@ -388,7 +399,9 @@ impl StoppedSource {
         };
         let vcpu = new as u32;
         let space = if thread { parent.space } else { vcpu };
-        self.threads.add(Task { space, vcpu });
+        if !self.threads.add(Task { space, vcpu }) && !self.threads.has_room() {
+            sink.lose(LossReason::EventsLost, 1, now_ns);
+        }
         if process {
             sink.note(
                 now_ns,
@@ -401,26 +414,35 @@ impl StoppedSource {
 }
 
 /// The state of a stopped thread.
-fn state_of(status: WaitStatus) -> TraceeState {
-    match status {
-        WaitStatus::Stopped(_, signal) => TraceeState::Stopped(Some(signal)),
-        WaitStatus::PtraceEvent(_, signal, EVENT_STOP) if signal != Signal::SIGTRAP => {
+fn state_of(event: Waited) -> TraceeState {
+    match event {
+        Waited::Signal(_, signal) => TraceeState::Stopped(signal),
+        Waited::Other(WaitStatus::PtraceEvent(_, signal, EVENT_STOP))
+            if signal != Signal::SIGTRAP =>
+        {
             TraceeState::GroupStopped
         }
-        _ => TraceeState::Stopped(None),
+        Waited::Other(_) => TraceeState::Stopped(0),
     }
+}
+
+/// Lets a thread in this state go on, with the signal that it was about to receive.
+fn let_go(tid: Pid, state: TraceeState) {
+    let _ = match state {
+        TraceeState::Stopped(signal) => cont(tid, signal),
+        TraceeState::GroupStopped => listen(tid),
+        TraceeState::Free | TraceeState::Asked => return,
+    };
 }
 
 /// Waits for the requested stop. If the thread reports another event instead, returns that; the thread stays stopped
 /// until it is handled.
-fn wait_for_stop(tracee: &mut Tracee, deadline_ns: u64) -> Option<WaitStatus> {
+fn wait_for_stop(tracee: &mut Tracee, deadline_ns: u64) -> Option<Waited> {
     let mut polls = 0;
+    let flags = WaitPidFlag::WNOHANG | WaitPidFlag::__WALL;
     loop {
-        match waitpid(
-            tracee.tid(),
-            Some(WaitPidFlag::WNOHANG | WaitPidFlag::__WALL),
-        ) {
-            Ok(WaitStatus::StillAlive) if monotonic_ns() < deadline_ns => {
+        match wait(Some(tracee.tid()), flags) {
+            Ok(Waited::Other(WaitStatus::StillAlive)) if monotonic_ns() < deadline_ns => {
                 polls += 1;
                 if polls < POLLS_AT_ONCE {
                     std::thread::yield_now();
@@ -428,14 +450,17 @@ fn wait_for_stop(tracee: &mut Tracee, deadline_ns: u64) -> Option<WaitStatus> {
                     sleep_until(monotonic_ns() + BETWEEN_POLLS_NS);
                 }
             }
-            Ok(status @ (WaitStatus::Stopped(..) | WaitStatus::PtraceEvent(_, _, EVENT_STOP))) => {
-                tracee.state = state_of(status);
+            Ok(
+                event @ (Waited::Signal(..)
+                | Waited::Other(WaitStatus::PtraceEvent(_, _, EVENT_STOP))),
+            ) => {
+                tracee.state = state_of(event);
                 return None;
             }
-            Ok(WaitStatus::StillAlive) | Err(_) => return None,
-            Ok(status) => {
+            Ok(Waited::Other(WaitStatus::StillAlive)) | Err(_) => return None,
+            Ok(event) => {
                 tracee.state = TraceeState::Free;
-                return Some(status);
+                return Some(event);
             }
         }
     }
@@ -453,14 +478,11 @@ impl Held for Tracee {
         self.processor
     }
 
-    /// Resumes it with the signal that it was about to receive.
     fn let_go(&mut self) {
-        match self.state {
-            TraceeState::Stopped(signal) => drop(ptrace::cont(self.tid(), signal)),
-            TraceeState::GroupStopped => drop(listen(self.tid())),
-            TraceeState::Free | TraceeState::Asked => return,
+        if self.is_held() {
+            let_go(self.tid(), self.state);
+            self.state = TraceeState::Free;
         }
-        self.state = TraceeState::Free;
     }
 }
 

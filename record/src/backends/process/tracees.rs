@@ -1,7 +1,6 @@
 //! The threads under ptrace: a table of fixed size with their states.
 
 use super::stat;
-use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use std::fs::File;
 use std::io::Write;
@@ -18,8 +17,8 @@ pub enum TraceeState {
     Free,
     /// A stop was requested.
     Asked,
-    /// It is stopped, and will be resumed with this signal.
-    Stopped(Option<Signal>),
+    /// It is stopped, and will be resumed with this signal (0: none).
+    Stopped(i32),
     /// It is in a group stop (SIGSTOP and the like), and has to stay there.
     GroupStopped,
 }

@@ -1,8 +1,9 @@
 //! Holds a domain before its first instruction.
 //!
 //! Input: a name, and the command that creates the domain, unless it is there already. Output: a source whose domain
-//! has never run. `xl create` gets `-p`, with which it leaves the domain paused. What the command created is never left
-//! paused; a domain that was there stays paused if nothing is recorded, so that one can try again.
+//! has never run. `xl create` gets `-p`, with which it leaves the domain paused. Once what the command created is
+//! found, it is never left paused; errors before that say that it may be. A domain that was there stays paused if
+//! nothing is recorded, so that one can try again.
 
 use super::rescue::DomainRescuer;
 use super::source::open_found;
@@ -38,20 +39,36 @@ pub fn open(
     if let Some(command) = command {
         create(command)?;
     }
-    let found = target::find(name)?;
+    let left = |error| {
+        if is_created {
+            may_be_paused(error)
+        } else {
+            error
+        }
+    };
+    let found = target::find(name).map_err(left)?;
     let domain = found.id;
     if !found.info.is_paused() {
-        return Err(SourceError(format!(
+        return Err(left(SourceError(format!(
             "domain {domain} has begun already: create it paused, with `xl create -p`"
-        )));
+        ))));
     }
     let traces = plan.host;
-    let mut guardian = Guardian::start(&[], DomainRescuer { domain, traces })?;
+    let guardian = Guardian::start(&[], DomainRescuer { domain, traces });
+    let mut guardian = guardian.map_err(left)?;
     if is_created {
         // From here on the guardian resumes it, whatever happens.
         guardian.holding(PATIENCE);
     }
     open_found(found, images, plan, Some(guardian), None)
+}
+
+/// Says where an error leaves what the command may have created: nobody looks after it yet.
+fn may_be_paused(error: SourceError) -> SourceError {
+    SourceError(format!(
+        "{error}; a domain that the command created may still be paused: `xl list` shows it, and `xl unpause NAME` \
+         lets it run"
+    ))
 }
 
 /// Runs the command to its end.
@@ -62,7 +79,7 @@ fn create(mut command: Command) -> Result<(), SourceError> {
     }
     let mut child = command.start()?;
     child.go()?;
-    await_end(&mut child)
+    await_end(&mut child).map_err(may_be_paused)
 }
 
 fn await_end(child: &mut Child) -> Result<(), SourceError> {
@@ -83,5 +100,30 @@ fn await_end(child: &mut Child) -> Result<(), SourceError> {
             }
             Life::Alive => std::thread::sleep(BETWEEN_LOOKS),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guest::command::{ExitStatus, Stdout};
+
+    #[test]
+    fn errors_say_that_what_the_command_created_may_be_paused() {
+        let said = |program: Option<&str>| {
+            let command = program.map(|program| Command {
+                arguments: vec![program.into()],
+                keep_running: false,
+                stdout: Stdout::Same,
+                status: ExitStatus::default(),
+            });
+            let opened = open("no such domain", command, Vec::new(), &Plan::default());
+            opened.err().unwrap().to_string()
+        };
+        for program in ["true", "false"] {
+            let said = said(Some(program));
+            assert!(said.contains("`xl unpause NAME`"), "{program}: {said}");
+        }
+        assert!(!said(None).contains("xl unpause"), "there was no command");
     }
 }

@@ -463,19 +463,24 @@ impl XenSource {
             Ok(())
         };
         self.resumed_ns = monotonic_ns();
+        match resumed {
+            // Someone else has undone our pause, so the vCPUs ran.
+            Err(error) if error.errno == libc::EINVAL => self.was_rescued = true,
+            // The domain is still paused: the guardian looks after it until another try succeeds. One that was destroyed
+            // is reported by the next check.
+            Err(error) if !error.is_gone() => {
+                self.frozen = true;
+                if let Some(guardian) = &mut self.guardian {
+                    guardian.freezing();
+                }
+                return Err(error.into());
+            }
+            _ => {}
+        }
         if let Some(guardian) = &self.guardian {
             guardian.running();
         }
-        match resumed {
-            // The domain was destroyed meanwhile, which the next check reports.
-            Err(error) if error.is_gone() => Ok(()),
-            // Someone else has undone our pause, so the vCPUs ran.
-            Err(error) if error.errno == libc::EINVAL => {
-                self.was_rescued = true;
-                Ok(())
-            }
-            other => Ok(other?),
-        }
+        Ok(())
     }
 
     fn is_waiting(&self) -> bool {

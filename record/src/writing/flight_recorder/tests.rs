@@ -332,6 +332,28 @@ fn tables_are_full_at_a_limit() {
 }
 
 #[test]
+fn what_a_full_disk_refuses_is_counted_and_told_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut recorder, events) = recorder(&folder.path().join("run.uprof"), 4, Vec::new());
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    recorder.writer = Some(Writer::without_metadata(full, [0; 16]).unwrap());
+    let mut chain = [Frame::exact(0); 20];
+    for at in 1..=7 {
+        recorder.sample(&sample(&mut chain, START_NS + at));
+    }
+    recorder.write(&mut Pending::default(), &[], START_NS + WRITE_NS);
+    assert_eq!(recorder.lost, 7, "those of the writer's block");
+    recorder.sample(&sample(&mut chain, START_NS + WRITE_NS));
+    assert_eq!(recorder.lost, 8);
+    recorder.write(&mut Pending::default(), &[], START_NS + 2 * WRITE_NS);
+    let told = events.try_iter().count();
+    assert_eq!((recorder.lost, told), (0, 1), "not written again yet");
+    recorder.sample(&sample(&mut chain, START_NS + 2 * WRITE_NS));
+    recorder.write(&mut Pending::default(), &[], START_NS + 3 * WRITE_NS);
+    assert_eq!((events.try_iter().count(), recorder.lost), (1, 0));
+}
+
+#[test]
 fn joined_files_are_one_recording() {
     let folder = tempfile::tempdir().unwrap();
     let (mut recorder, events) = recorder(&folder.path().join("run.uprof"), 2, Vec::new());

@@ -11,6 +11,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 use uniprof_agent::{Agent, Gone, Guest, Io, Memory, Registers, Session, Step, Stream};
 use uprof::cold::LossReason;
 
@@ -112,9 +113,45 @@ impl Line for Serial {
     }
 
     fn wait_to_receive(&mut self, _: u16) -> Result<(), LineError> {
-        std::thread::sleep(std::time::Duration::from_millis(1));
+        std::thread::sleep(Duration::from_millis(1));
         self.0.lock().unwrap().go_on();
         Ok(())
+    }
+}
+
+/// A line on which all that the guest says is under way for longer than the time between two pings.
+struct Far {
+    near: Serial,
+    under_way: VecDeque<(Instant, Vec<u8>)>,
+}
+
+impl Line for Far {
+    fn send_some(&mut self, bytes: &[u8]) -> Result<usize, LineError> {
+        self.near.send_some(bytes)
+    }
+
+    fn receive_some(&mut self, into: &mut [u8]) -> Result<Option<usize>, LineError> {
+        let mut some = [0; 64];
+        while let Some(count) = self.near.receive_some(&mut some)? {
+            let bytes = some[..count].to_vec();
+            self.under_way.push_back((Instant::now(), bytes));
+        }
+        let is_here = self.under_way.front().is_some_and(|(since, bytes)| {
+            since.elapsed().as_millis() >= 350 && bytes.len() <= into.len()
+        });
+        let here = if is_here {
+            self.under_way.pop_front()
+        } else {
+            None
+        };
+        Ok(here.map(|(_, bytes)| {
+            into[..bytes.len()].copy_from_slice(&bytes);
+            bytes.len()
+        }))
+    }
+
+    fn wait_to_receive(&mut self, timeout_ms: u16) -> Result<(), LineError> {
+        self.near.wait_to_receive(timeout_ms)
     }
 }
 
@@ -213,4 +250,27 @@ fn another_guest_that_answers_on_the_line_ends_the_recording() {
         life,
         Life::Ended("another guest answers where it was".into())
     );
+}
+
+#[test]
+fn answers_that_take_longer_than_the_time_between_pings_are_used() {
+    let near = Serial(Arc::new(Mutex::new(Machine::new(1))));
+    let under_way = VecDeque::new();
+    let (client, hello) = Client::attach(Box::new(Far { near, under_way }), "line").unwrap();
+    let source = open::source(client, hello, &[], &Plan::default()).unwrap();
+    let (Hot::Pushed(mut hot), Some(mut observer)) = (source.hot, source.observer) else {
+        panic!("the guest samples itself, and has a clock")
+    };
+    hot.start().unwrap();
+    let (mut sink, mut drain) = ring_of(64, 0);
+    // Those of the start.
+    observer.look(0);
+    let (begun, mut pairs) = (Instant::now(), 0);
+    while pairs == 0 && begun.elapsed().as_secs() < 10 {
+        hot.drain(&mut sink).unwrap();
+        while drain.sample(|_| ()).is_some() {}
+        hot.wait(1).unwrap();
+        pairs += observer.look(0).clocks.len();
+    }
+    assert!(pairs > 0);
 }

@@ -7,6 +7,9 @@ use crate::backends::gdb::client::{Client, StopReply};
 use crate::backends::gdb::error::GdbError;
 use uprof::Arch;
 
+/// Most breakpoints: those of calls that the guest leaves without a return stay until a vCPU comes there. At the end
+/// all are removed in one pause, which must be shorter than the guardian's patience.
+const MOST_BREAKPOINTS: usize = 1 << 10;
 /// Kinds of breakpoints, as in the packets.
 const KINDS: [u8; 2] = [1, 0];
 
@@ -63,13 +66,16 @@ impl Breakpoints {
         self.all.iter().any(|each| each.kind == 0)
     }
 
-    /// Sets a breakpoint at `address`, if there is none; returns whether there is one now.
+    /// Sets a breakpoint at `address`, if there is none; returns whether there is one now. There may be too many.
     ///
     /// # Errors
     /// Says why the stub can't be asked.
     pub fn set(&mut self, client: &mut Client, address: u64) -> Result<bool, GdbError> {
         if let Some(place) = self.find(address) {
             return self.set_again(client, place);
+        }
+        if self.all.len() >= MOST_BREAKPOINTS {
+            return Ok(false);
         }
         for (kind, known) in KINDS.iter().zip(&mut self.known) {
             if !*known {
@@ -168,5 +174,37 @@ fn answer_of(reply: &[u8]) -> Option<Answer> {
         b"" => Some(Answer::Unknown),
         stop if StopReply::parse(stop).is_some() => None,
         _ => Some(Answer::Refused),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guest::endpoint::{Connection, Endpoint};
+    use std::io::Write;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+    use std::time::Duration;
+
+    #[test]
+    fn breakpoints_up_to_the_last_and_past_it() {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        near.set_nonblocking(true).unwrap();
+        let connection = Connection::from(OwnedFd::from(near));
+        let endpoint = Endpoint::Unix("stub".into());
+        let mut client = Client::over(connection, &endpoint, Duration::from_secs(10));
+        let mut breakpoints = Breakpoints::new(Arch::X86_64);
+        let others = 1..MOST_BREAKPOINTS as u64;
+        breakpoints.all.extend(others.map(|address| Breakpoint {
+            address,
+            kind: 1,
+            is_set: true,
+        }));
+        // The stub answers one request.
+        far.write_all(b"+$OK#9a").unwrap();
+        assert!(breakpoints.set(&mut client, 0).unwrap());
+        let last = MOST_BREAKPOINTS as u64;
+        assert!(!breakpoints.set(&mut client, last).unwrap());
+        assert!(breakpoints.set(&mut client, 1).unwrap(), "it is there");
     }
 }

@@ -5,7 +5,9 @@
 //! is mapped over the old one from that time on.
 
 use crate::backends::process::registers::ARCH;
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use uprof::cold::Mapping;
 use uprof::{ImageIdentity, ImagePart, Symbol};
 
@@ -17,6 +19,10 @@ pub const MOST_FUNCTIONS: usize = 1 << 18;
 pub const MOST_REUSES: usize = 1 << 13;
 /// Longest name in bytes; a longer one is cut.
 pub const MOST_NAME_BYTES: usize = 1024;
+/// Most bytes of the functions of all processes together: their names, and what else is kept of them.
+pub const TABLES_BYTES_MAX: usize = 256 << 20;
+/// Bytes that count for a function beside its name.
+const ENTRY_BYTES: usize = 64;
 /// Most pieces of memory of a process that may hold such code.
 pub const MOST_PIECES: usize = 1 << 12;
 
@@ -33,9 +39,53 @@ pub struct Function {
     pub since_ns: u64,
 }
 
+/// The bytes of one table of names, among those of all tables.
+#[derive(Debug, Default)]
+pub struct TableBytes {
+    all: Rc<Cell<usize>>,
+    own: usize,
+}
+
+impl TableBytes {
+    /// Those of a further table, with the same limit.
+    pub fn share(&self) -> TableBytes {
+        TableBytes {
+            all: Rc::clone(&self.all),
+            own: 0,
+        }
+    }
+
+    /// Counts an entry; returns whether there is room for it.
+    pub fn take(&mut self, name_bytes: usize) -> bool {
+        let bytes = name_bytes + ENTRY_BYTES;
+        let all = self.all.get() + bytes;
+        let has_room = all <= TABLES_BYTES_MAX;
+        if has_room {
+            self.all.set(all);
+            self.own += bytes;
+        }
+        has_room
+    }
+
+    /// An entry was removed.
+    pub fn give_back(&mut self, name_bytes: usize) {
+        let bytes = name_bytes + ENTRY_BYTES;
+        self.all.set(self.all.get() - bytes);
+        self.own -= bytes;
+    }
+}
+
+impl Drop for TableBytes {
+    fn drop(&mut self) {
+        self.all.set(self.all.get() - self.own);
+    }
+}
+
 /// The functions of one process.
 #[derive(Debug)]
 pub struct Functions {
+    /// Bytes of the known ones.
+    pub bytes: TableBytes,
     /// Distinguishes these tables from those of other processes.
     serial: u32,
     /// The latest table of functions at reused addresses.
@@ -80,6 +130,7 @@ impl Functions {
     /// Without functions; `serial` is unique to the process.
     pub fn new(serial: u32) -> Functions {
         Functions {
+            bytes: TableBytes::default(),
             serial,
             generation: 0,
             known: BTreeMap::new(),
@@ -197,17 +248,24 @@ impl Functions {
         if self.known.get(&start).is_some_and(same) {
             return;
         }
-        let before = self.overlapping(start, length);
-        let now = self.generation;
-        let is_recorded = |at: &u64| self.known[at].recorded || self.known[at].generation == now;
-        let is_reuse = before.iter().any(is_recorded);
-        let full = self.known.len() >= MOST_FUNCTIONS && before.is_empty();
-        if full || is_reuse && self.reuses >= MOST_REUSES {
+        // Many long functions may each overlap many others: those are looked at only if they will be replaced.
+        let is_full = if self.overlapping(start, length).next().is_some() {
+            self.reuses >= MOST_REUSES
+        } else {
+            self.known.len() >= MOST_FUNCTIONS
+        };
+        if is_full || !self.bytes.take(name.capacity()) {
             new.lost += 1;
             return;
         }
+        let before: Vec<u64> = self.overlapping(start, length).collect();
+        let now = self.generation;
+        let is_recorded = |at: &u64| self.known[at].recorded || self.known[at].generation == now;
+        let is_reuse = before.iter().any(is_recorded);
         for at in &before {
-            self.known.remove(at);
+            if let Some(known) = self.known.remove(at) {
+                self.bytes.give_back(known.name.capacity());
+            }
         }
         self.record_pieces(pieces, new);
         if is_reuse {
@@ -238,15 +296,11 @@ impl Functions {
         }
     }
 
-    fn overlapping(&self, start: u64, length: u64) -> Vec<u64> {
+    fn overlapping(&self, start: u64, length: u64) -> impl Iterator<Item = u64> {
         let reaches = |(at, known): &(&u64, &Known)| **at + known.length > start;
         let before = self.known.range(..start).next_back().filter(reaches);
         let inside = self.known.range(start..start + length);
-        before
-            .into_iter()
-            .chain(inside)
-            .map(|(at, _)| *at)
-            .collect()
+        before.into_iter().chain(inside).map(|(at, _)| *at)
     }
 
     /// Tables of the functions that are in no table yet.
@@ -426,5 +480,44 @@ mod tests {
         functions.add(vec![function(1 << 39, 16, &name, 1)]);
         let kept = functions.known.get(&(1 << 39)).map(|it| it.name.len());
         assert!(kept.is_none_or(|bytes| bytes <= MOST_NAME_BYTES));
+    }
+
+    #[test]
+    fn what_overlaps_is_refused_once_all_reuses_are_made() {
+        let mut functions = Functions::new(1);
+        functions.piece(0, 1 << 20, 1);
+        functions.add(vec![function(0, 16, "f", 1)]);
+        let names = ["f", "g"];
+        let again = (1..=MOST_REUSES).map(|n| function(0, 16, names[n % 2], 2));
+        assert_eq!(functions.add(again.collect()).lost, 0);
+        // None of them is in a table yet, and still the second one is not compared with all that it overlaps.
+        let long = vec![function(16, 16, "h", 3), function(16, 1 << 16, "i", 3)];
+        assert_eq!(functions.add(long).lost, 1);
+    }
+
+    #[test]
+    fn functions_of_all_processes_share_a_limit() {
+        let all = TableBytes::default();
+        let of = |serial| {
+            let mut functions = Functions::new(serial);
+            functions.bytes = all.share();
+            functions.piece(0, 1 << 20, 1);
+            functions
+        };
+        let mut other = all.share();
+        // As if it had names already.
+        other.own = TABLES_BYTES_MAX - ENTRY_BYTES - 1;
+        all.all.set(other.own);
+        let mut functions = of(1);
+        let two = || vec![function(0, 16, "f", 2), function(16, 16, "g", 2)];
+        assert_eq!(functions.add(two()).lost, 1);
+        assert_eq!(all.all.get(), TABLES_BYTES_MAX);
+        drop(other);
+        assert_eq!(functions.add(two()).lost, 0);
+        assert_eq!(all.all.get(), 2 * (ENTRY_BYTES + 1));
+        functions.add(vec![function(0, 32, "h", 3)]);
+        assert_eq!(all.all.get(), ENTRY_BYTES + 1, "it replaced both");
+        drop(functions);
+        assert_eq!(all.all.get(), 0);
     }
 }

@@ -4,7 +4,7 @@
 //! Input: a file that grows while it is read. Output: functions without their code, in the order of their records.
 //! Source: the kernel's `tools/perf/Documentation/jitdump-specification.txt`.
 
-use super::functions::Function;
+use super::functions::{Function, TableBytes};
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -34,6 +34,8 @@ pub struct JitDump {
     at: Option<u64>,
     has_times: bool,
     names: HashMap<u64, String>,
+    /// Bytes of these.
+    pub bytes: TableBytes,
 }
 
 /// Whether a mapped file has the name of a jitdump.
@@ -53,6 +55,7 @@ impl JitDump {
             at: None,
             has_times: true,
             names: HashMap::new(),
+            bytes: TableBytes::default(),
         }
     }
 
@@ -102,8 +105,12 @@ impl JitDump {
                 let fields: [u8; LOAD_BYTES] = self.bytes(at)?;
                 let name_at = at + LOAD_BYTES as u64;
                 let name = self.name(name_at, end.checked_sub(name_at)?)?;
-                if self.names.len() < MOST_NAMES {
-                    self.names.insert(long(&fields, 32), name.clone());
+                let kept = name.clone();
+                if self.names.len() < MOST_NAMES
+                    && self.bytes.take(kept.capacity())
+                    && let Some(before) = self.names.insert(long(&fields, 32), kept)
+                {
+                    self.bytes.give_back(before.capacity());
                 }
                 Some(Function {
                     start: long(&fields, 16),

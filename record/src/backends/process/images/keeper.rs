@@ -28,6 +28,9 @@ pub const MOST_KNOWN: usize = 1 << 14;
 
 /// How often the files of running programs with generated code are read.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How much of that time lists of mappings are read: each is read from its start, so that those of a process with many
+/// mappings would take the square of their number.
+const LISTS_TIME_MAX: Duration = Duration::from_millis(100);
 
 /// The state of the thread.
 #[derive(Debug)]
@@ -41,6 +44,8 @@ pub struct Keeper {
     progress: Progress,
     vdso: Vdso,
     runtimes: Runtimes,
+    /// Time that lists of mappings took since the last look.
+    lists_time: Duration,
 }
 
 /// A file as reported by the kernel, by which it is recognised when it is mapped again.
@@ -72,6 +77,7 @@ impl Keeper {
             progress,
             vdso: Vdso::default(),
             runtimes: Runtimes::default(),
+            lists_time: Duration::ZERO,
         }
     }
 
@@ -106,6 +112,7 @@ impl Keeper {
 
     /// Reads the files in which programs report code that they generated.
     fn look(&mut self) {
+        self.lists_time = Duration::ZERO;
         let (answers, progress) = (&self.answers, &self.progress);
         self.runtimes.look(monotonic_ns(), |space, new| {
             progress.step();
@@ -231,8 +238,13 @@ impl Keeper {
         if let Some(file) = root.as_ref().and_then(below).filter(is_it) {
             return Some(file);
         }
-        if let Some(file) = mapped_now(pid, mapping) {
-            return Some(file);
+        if self.lists_time < LISTS_TIME_MAX {
+            let begun = Instant::now();
+            let file = mapped_now(pid, mapping);
+            self.lists_time += begun.elapsed();
+            if file.is_some() {
+                return file;
+            }
         }
         let program = open::by_link(&format!("/proc/{pid}/exe")).ok();
         if let Some(program) = program.filter(is_it) {
@@ -297,6 +309,8 @@ mod tests {
                 space: own,
                 what,
             };
+            // Here all come at once.
+            keeper.lists_time = Duration::ZERO;
             keeper.complete(&mut event);
             let ModuleChange::Mapped(mapping) = event.what else {
                 panic!("it is a mapping")
@@ -310,6 +324,25 @@ mod tests {
         }
         assert_eq!(identify(MOST_HELD), (20, MOST_HELD), "identified, not held");
         assert_eq!(keeper.known.len(), 1, "it is one file, and was read once");
+    }
+
+    #[test]
+    fn lists_of_mappings_are_read_for_a_part_of_the_time() {
+        let (answers, _answers) = channel();
+        let mut keeper = Keeper::new(ClockPair::default(), answers, Progress::default());
+        let own = std::process::id() as i32;
+        let mut all = maps::executable(own).into_iter();
+        let mut libc = all.find(|it| it.path.contains("libc.so")).unwrap();
+        libc.path = "/nowhere/libc.so".into();
+        let find = |keeper: &mut Keeper| keeper.find(own, i64::MAX, &libc).is_some();
+        // Only root may follow the links of the list.
+        let is_found = find(&mut keeper);
+        assert!(keeper.lists_time > Duration::ZERO);
+        keeper.lists_time = LISTS_TIME_MAX;
+        assert!(!find(&mut keeper));
+        assert_eq!(keeper.lists_time, LISTS_TIME_MAX, "it was not read");
+        keeper.look();
+        assert_eq!(find(&mut keeper), is_found);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Input: events of address spaces, in order. Output: mappings and tables of that code. The processes' files are read
 //! periodically; a new entry was written since the last reading.
 
-use super::functions::{Function, Functions, NewCode};
+use super::functions::{Function, Functions, NewCode, TableBytes};
 use super::jitdump::JitDump;
 use super::perf_map::PerfMap;
 use super::roots::Root;
@@ -28,6 +28,8 @@ pub struct Runtimes {
     by_space: HashMap<u32, Process>,
     serial: u32,
     files: usize,
+    /// Bytes of all names.
+    bytes: TableBytes,
 }
 
 #[derive(Debug)]
@@ -117,6 +119,7 @@ impl Runtimes {
         if self.files >= MOST_FILES {
             return;
         }
+        let bytes = self.bytes.share();
         let Some(process) = self.process(space, time_ns, root) else {
             return;
         };
@@ -125,7 +128,9 @@ impl Runtimes {
             .metadata()
             .is_ok_and(|it| it.uid() == 0 || Some(it.uid()) == owner);
         if process.dump.is_none() && is_trusted {
-            process.dump = Some(JitDump::new(file));
+            let mut dump = JitDump::new(file);
+            dump.bytes = bytes;
+            process.dump = Some(dump);
             self.files += 1;
         }
     }
@@ -167,8 +172,10 @@ impl Runtimes {
             }
             self.serial += 1;
             let identity = root(space as i32).and_then(|root| identify(space as i32, root));
+            let mut functions = Functions::new(self.serial);
+            functions.bytes = self.bytes.share();
             let process = Process {
-                functions: Functions::new(self.serial),
+                functions,
                 identity,
                 map: None,
                 dump: None,
