@@ -7,7 +7,9 @@ use crate::images::{Images, place_given};
 use crate::outcome::Outcome;
 use crate::output::{keep, write_private};
 use crate::selection::{inform, say};
-use anyhow::{Context, bail};
+#[cfg(feature = "record")]
+use anyhow::Context;
+use anyhow::bail;
 use std::path::{Path, PathBuf};
 #[cfg(feature = "record")]
 use std::sync::Arc;
@@ -108,13 +110,9 @@ fn write(
     redact: bool,
     output: &Path,
 ) -> anyhow::Result<BundleSummary> {
-    let mut bundled = None;
     write_private(output, |out| {
-        let done = bundle(recording, library, redact, out).map_err(std::io::Error::other)?;
-        bundled = Some(done);
-        Ok(())
-    })?;
-    bundled.context("nothing was bundled")
+        bundle(recording, library, redact, out).map_err(std::io::Error::other)
+    })
 }
 
 fn report(bundled: &BundleSummary) {

@@ -8,8 +8,8 @@ mod table;
 
 use crate::compare::run_folder::RunFolder;
 use crate::outcome::Outcome;
-use crate::progress::ProgressLine;
 use crate::quantity::{parse_rate, parse_share};
+use crate::terminal;
 use anyhow::bail;
 use beside::Peer;
 use finding::{Certificate, Finding, Tally};
@@ -82,13 +82,12 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     let folder = RunFolder::new(None, "certify", &[])?;
     signal::hold_stops();
     let mut runs = PlantedRuns::new(command, args.frequency, args.beside, folder.path());
-    let progress = ProgressLine::new();
-    progress.tell("running without a plant");
+    terminal::show_line("running without a plant");
     let plain = runs.run(None)?;
     let functions = functions(&plain, args, &runs)?;
     let mut findings = Vec::new();
     for (number, function) in functions.iter().enumerate() {
-        progress.tell(&format!(
+        terminal::show_line(&format!(
             "running with {} slowed down ({} of {})",
             function.name,
             number + 1,
@@ -96,7 +95,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
         ));
         findings.push(slowed(function, &plain, args, &mut runs)?);
     }
-    progress.clear();
+    terminal::clear_line();
     let certificate = Certificate {
         command: runs.command().to_vec(),
         share: args.share,

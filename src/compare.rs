@@ -13,6 +13,7 @@ use crate::outcome::Outcome;
 use crate::progress::Progress;
 use crate::quantity::{parse_rate, parse_share};
 use crate::selection::{Selecting, inform, say};
+use crate::terminal;
 use anyhow::{Context, bail};
 use commands::SideCommand;
 use run_folder::RunFolder;
@@ -29,7 +30,7 @@ use uniprof_report::diff::{
 use uniprof_report::images::Library;
 use uniprof_report::recording::Recording;
 use uniprof_report::stacks::Tables;
-use uniprof_report::text::short;
+use uniprof_report::text::{in_percent, short};
 
 /// Run two commands in turns until it is certain which is faster, and where
 #[derive(Debug, clap::Args)]
@@ -41,7 +42,8 @@ Examples:
   uniprof compare before after                 folders of `uniprof record --runs 5 -o before -- ./old`
 
 Runs end when every question is settled: a change is certain, or a change of the size --detect is excluded; or after \
-the most runs. Questions are the processor time, the wall time, and functions with at least 10 % of the samples. \
+the most runs. Questions are the processor time (the wall time, where that is unknown), and functions with at least \
+10 % of the samples. \
 However many runs it takes, of all changes that are called certain, at most --false-discoveries are not.")]
 pub struct Args {
     /// The command before, as a shell reads it, or a folder of recordings
@@ -119,8 +121,8 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         None => compare_commands(&args, &library)?,
     };
     args.verdicts.refuse_missing(&found)?;
-    args.verdicts.write(&found)?;
-    args.verdicts.apply_rules(&found)
+    let written = args.verdicts.write(&found);
+    args.verdicts.apply_rules(&found, written)
 }
 
 fn compare_folders(args: &Args, folders: [&str; 2], library: &Library) -> anyhow::Result<Diff> {
@@ -176,7 +178,7 @@ fn compare_commands(args: &Args, library: &Library) -> anyhow::Result<Diff> {
             let Some(path) = runs.run(side, pair + 1)? else {
                 break 'runs;
             };
-            let recording = folders::one(&path, &args.selecting, library)?;
+            let recording = args.selecting.open_to_compare(&path, library)?;
             refuse_short(&recording, &texts[side])?;
             recordings[side].push(recording);
         }
@@ -191,7 +193,7 @@ fn compare_commands(args: &Args, library: &Library) -> anyhow::Result<Diff> {
             }
         }
     }
-    progress.clear();
+    terminal::clear_line();
     let mut found = found.with_context(|| {
         format!(
             "stopped before {} runs of each command, the fewest that are compared",
@@ -210,14 +212,14 @@ fn compare_commands(args: &Args, library: &Library) -> anyhow::Result<Diff> {
 
 /// Why there are no more runs, and what is excluded.
 fn ending(runs: usize, standing: &Standing, size: f64) -> String {
-    let (size, awaited) = (size * 100.0, AWAITED_SHARE * 100.0);
+    let [size, awaited] = [size, AWAITED_SHARE].map(in_percent);
+    let functions = format!("the functions asked about that have {awaited}% or more");
     match &standing.open[..] {
         [] if standing.certain == 0 => format!(
-            "After {runs} runs of each, a change of {size}% is excluded, of the whole and of functions with {awaited}% \
-             or more."
+            "After {runs} runs of each, a change of {size}% is excluded, of the whole and of {functions}."
         ),
         [] => format!(
-            "After {runs} runs of each, another change of {size}% is excluded, of functions with {awaited}% or more."
+            "After {runs} runs of each, another change of {size}% is excluded, of {functions}."
         ),
         open => format!(
             "After {runs} runs of each, a change of {size}% is neither certain nor excluded for {}: more or longer \
@@ -296,6 +298,8 @@ impl<'r, 'l> Look<'r, 'l> {
         let progress = Progress::new();
         let tell = |done, total| progress.tell(done, total);
         let mut found = diff(a, b, self.tables, &self.options, &tell, None);
+        // What all looks have together, as it was asked for.
+        found.options.false_discoveries = rate;
         let in_turns = folders::are_in_turns([a, b]);
         found.times = Some(Times::of([a, b], in_turns, 1.0 - rates.time));
         Ok(found)

@@ -3,12 +3,11 @@
 pub mod verdicts;
 
 use crate::candidates::recordings;
-use crate::images::place_given;
 use crate::outcome::Outcome;
-use crate::output::{keep, write_to};
+use crate::output::write_to;
 use crate::progress::Progress;
 use crate::selection::{Selecting, inform};
-use anyhow::{Context, anyhow, bail};
+use anyhow::{anyhow, bail};
 use std::path::{Path, PathBuf};
 use uniprof_report::diff::flame::{self, Widths};
 use uniprof_report::diff::html::{self, PageOptions, Samples};
@@ -154,7 +153,7 @@ impl Compared<'_> {
         let tables = Tables::of_builds(&self.library);
         let found = diff(&self.a, &self.b, &tables, &self.options, &tell, each);
         args.verdicts.refuse_missing(&found)?;
-        args.write(&found)?;
+        let written = args.write(&found);
         if let Some(path) = &args.flame {
             draw(&found, path)?;
         }
@@ -170,7 +169,7 @@ impl Compared<'_> {
                 inform(&format!("{} written", path.display()));
             }
         }
-        args.verdicts.apply_rules(&found)
+        args.verdicts.apply_rules(&found, written)
     }
 
     fn calls(mut self, args: &Args) -> anyhow::Result<Outcome> {
@@ -188,14 +187,14 @@ impl Compared<'_> {
         let progress = Progress::new();
         let tell = |done, total| progress.tell(done, total);
         let found = diff_calls(&self.a, &self.b, &self.library, &self.options, &tell);
-        args.write(&found)?;
+        let written = args.write(&found);
         if let Some(path) = &args.flame {
             self.options.gather.filter.unit = Some(Unit::Calls);
             let tables = Tables::of_builds(&self.library);
             let whole = diff(&self.a, &self.b, &tables, &self.options, &tell, None);
             draw(&whole, path)?;
         }
-        args.verdicts.apply_rules(&found)
+        args.verdicts.apply_rules(&found, written)
     }
 }
 
@@ -223,17 +222,8 @@ fn open_all(
     library: &Library,
 ) -> anyhow::Result<Vec<Recording>> {
     let names = list.split(',').filter(|name| !name.is_empty());
-    let opened: Result<Vec<Recording>, _> = names
-        .map(Path::new)
-        .inspect(|name| keep(name))
-        .map(Recording::open)
-        .collect();
-    let mut opened = opened.context("cannot compare")?;
-    let parts = opened.into_iter().map(|one| selecting.part_of(one));
-    opened = parts.collect::<anyhow::Result<_>>()?;
-    for recording in &mut opened {
-        place_given(recording, library);
-    }
+    let opened = names.map(|name| selecting.open_to_compare(Path::new(name), library));
+    let opened = opened.collect::<anyhow::Result<Vec<Recording>>>()?;
     if opened.is_empty() {
         Err(anyhow!(
             "no recording is named in '{list}'; give one, or several with commas"

@@ -31,14 +31,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     let options = DumpOptions {
         samples_only: args.samples,
     };
-    let input: Box<dyn Read> = if args.file == Path::new("-") {
-        Box::new(io::stdin().lock())
-    } else {
-        let opened = File::open(&args.file);
-        Box::new(opened.with_context(|| format!("cannot open {}", args.file.display()))?)
-    };
-    let describe = || format!("cannot read {}", args.file.display());
-    let mut reader = StreamReader::open(BufReader::new(input)).with_context(describe)?;
+    let mut reader = open(&args.file, "cannot read")?;
     let mut sound = true;
     write_to_stdout(|out| {
         if !options.samples_only {
@@ -55,4 +48,23 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
         Ok(())
     })?;
     Ok(Outcome::lossy_if(!sound))
+}
+
+/// Opens the recording at `path`, or on standard input for `-`. If it is none, the message begins with `cannot`.
+pub fn open(path: &Path, cannot: &str) -> anyhow::Result<StreamReader<BufReader<Box<dyn Read>>>> {
+    let (input, is_file): (Box<dyn Read>, bool) = if path == Path::new("-") {
+        (Box::new(io::stdin().lock()), false)
+    } else {
+        let opened = File::open(path);
+        let opened = opened.with_context(|| format!("cannot open {}", path.display()))?;
+        let is_file = opened.metadata().is_ok_and(|found| found.is_file());
+        (Box::new(opened), is_file)
+    };
+    let input = BufReader::new(input);
+    let reader = if is_file {
+        StreamReader::open_to_end(input)
+    } else {
+        StreamReader::open(input)
+    };
+    reader.with_context(|| format!("{cannot} {}", path.display()))
 }

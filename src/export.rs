@@ -101,19 +101,14 @@ fn write_file(args: &Args, format: &Format, write: WriteFile) -> anyhow::Result<
         fold: args.recursion == RecursionFlag::Folded,
         identify: args.selection.selecting.identify,
     };
-    let mut gathered = None;
     let mut is_empty = true;
-    write_to(&args.output, |out| {
+    let profile = write_to(&args.output, |out| {
         let mut noticed = NoticedWriter {
             out,
             is_empty: &mut is_empty,
         };
-        gathered = Some(write(&request, &mut noticed)?);
-        Ok(())
+        write(&request, &mut noticed)
     })?;
-    let Some(profile) = gathered else {
-        return Ok(Outcome::Done);
-    };
     say_warnings(&profile);
     say_damages(&all);
     say_account(&profile);

@@ -138,21 +138,18 @@ fn write(
     mut import: impl FnMut([u8; 16], &mut dyn Write) -> Result<ImportSummary, ImportError>,
 ) -> anyhow::Result<ImportSummary> {
     let uuid = fastrand::u128(..).to_le_bytes();
-    let (mut imported, mut refused) = (None, None);
-    let written = write_to(&args.output, |out| match import(uuid, out) {
-        Ok(found) => {
-            imported = Some(found);
-            Ok(())
-        }
-        Err(ImportError::Io(error)) => Err(error),
-        Err(error) => Err(io::Error::other(refused.insert(error).to_string())),
+    let mut refused = None;
+    let written = write_to(&args.output, |out| {
+        import(uuid, out).map_err(|error| match error {
+            ImportError::Io(error) => error,
+            error => io::Error::other(refused.insert(error).to_string()),
+        })
     });
-    // The input was refused; the output is not at fault.
-    if let Some(error) = refused {
-        return Err(error.into());
+    // If the input was refused, the output is not at fault.
+    match refused {
+        Some(error) => Err(error.into()),
+        None => written,
     }
-    written?;
-    Ok(imported.unwrap_or_default())
 }
 
 /// Reports what was imported, and what was wrong with the input.

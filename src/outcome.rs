@@ -62,6 +62,17 @@ pub fn describe(error: &anyhow::Error) -> String {
     whole
 }
 
+/// What was `written`, unless its reader has closed it because it has seen enough: what follows is done nevertheless.
+pub fn unless_closed(written: anyhow::Result<()>) -> anyhow::Result<()> {
+    written.or_else(|error| {
+        if is_broken_pipe(&error) {
+            Ok(())
+        } else {
+            Err(error)
+        }
+    })
+}
+
 /// Whether the reader of our output has closed it, which is not an error.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {

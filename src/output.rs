@@ -13,18 +13,18 @@ use uniprof_report::work;
 ///
 /// A file is written under another name in the same folder, and renamed when it is complete. A full disk thus leaves
 /// the old file in place.
-pub fn write_to(
+pub fn write_to<T>(
     path: &Path,
-    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> anyhow::Result<()> {
+    write: impl FnOnce(&mut dyn Write) -> io::Result<T>,
+) -> anyhow::Result<T> {
     write_with_mode(path, 0o666, write)
 }
 
 /// As [`write_to`], for files with a guest's memory: only the owner may read a new file.
-pub fn write_private(
+pub fn write_private<T>(
     path: &Path,
-    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> anyhow::Result<()> {
+    write: impl FnOnce(&mut dyn Write) -> io::Result<T>,
+) -> anyhow::Result<T> {
     write_with_mode(path, 0o600, write)
 }
 
@@ -60,11 +60,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn write_with_mode(
+fn write_with_mode<T>(
     path: &Path,
     mode: u32,
-    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> anyhow::Result<()> {
+    write: impl FnOnce(&mut dyn Write) -> io::Result<T>,
+) -> anyhow::Result<T> {
     if path == Path::new("-") {
         return write_to_stdout(write);
     }
@@ -74,19 +74,25 @@ fn write_with_mode(
         bail!("{}: it is read to make this; name another file", describe());
     }
     if let Some(file) = new_file::special(path)? {
-        let mut file = CountingWriter(BufWriter::new(file));
-        return write(&mut file)
-            .and_then(|()| file.flush())
-            .with_context(describe);
+        return write_counted(BufWriter::new(file), write).with_context(describe);
     }
     let new = NewFile::beside(path, mode).with_context(describe)?;
     lock(&UNFINISHED).push(new.part().to_path_buf());
-    let mut file = CountingWriter(BufWriter::new(&new.file));
-    let written = write(&mut file).and_then(|()| file.flush());
-    drop(file);
-    let done = written.and_then(|()| new.put(path));
+    let written = write_counted(BufWriter::new(&new.file), write);
+    let done = written.and_then(|value| new.put(path).map(|()| value));
     lock(&UNFINISHED).clear();
     done.with_context(describe)
+}
+
+/// Runs `write` on `out`, whose bytes are counted.
+fn write_counted<T>(
+    out: BufWriter<impl Write>,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<T>,
+) -> io::Result<T> {
+    let mut out = CountingWriter(out);
+    let value = write(&mut out)?;
+    out.flush()?;
+    Ok(value)
 }
 
 /// Files that appear when all of them are complete, in the order in which they were created.
@@ -143,9 +149,9 @@ impl<W: Write> Write for CountingWriter<W> {
 }
 
 /// Runs `write` on standard output, buffered.
-pub fn write_to_stdout(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
-    let mut out = CountingWriter(BufWriter::with_capacity(64 << 10, io::stdout().lock()));
-    write(&mut out)
-        .and_then(|()| out.flush())
-        .context("cannot write to standard output")
+pub fn write_to_stdout<T>(
+    write: impl FnOnce(&mut dyn Write) -> io::Result<T>,
+) -> anyhow::Result<T> {
+    let out = BufWriter::with_capacity(64 << 10, io::stdout().lock());
+    write_counted(out, write).context("cannot write to standard output")
 }

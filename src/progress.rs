@@ -1,9 +1,8 @@
-//! How far work has come, on a terminal only: a bar if it takes longer than a second, or a line that says what is done.
+//! How far work has come, on a terminal only: a bar if it takes longer than a second.
 
 use crate::terminal;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::cell::OnceCell;
-use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 /// Shows the progress of a report.
@@ -11,34 +10,6 @@ pub struct Progress {
     started: Instant,
     bar: OnceCell<ProgressBar>,
     is_terminal: bool,
-}
-
-/// A line on standard error, each in the place of the one before.
-pub struct ProgressLine {
-    is_shown: bool,
-}
-
-impl ProgressLine {
-    /// Shows nothing yet.
-    pub fn new() -> Self {
-        ProgressLine {
-            is_shown: terminal::is_watched(),
-        }
-    }
-
-    /// Shows a line, which may have the text of a stranger in it.
-    pub fn tell(&self, line: &str) {
-        if self.is_shown {
-            let _ = write!(io::stderr(), "\r\x1b[K{}", terminal::printable_lines(line));
-        }
-    }
-
-    /// Removes the line.
-    pub fn clear(&self) {
-        if self.is_shown {
-            let _ = write!(io::stderr(), "\r\x1b[K");
-        }
-    }
 }
 
 /// Work shorter than this has no bar.

@@ -423,8 +423,10 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         outcome => outcome,
     };
     Ok(match status.get() {
-        // 0 says as much as the outcome, unless only the command's own status is asked for.
-        Some(code) if code > 0 || args.run.is_some() && !args.exit_status => Outcome::Command(code),
+        // For one of several runs alone, losses may be hidden by a command that did its work.
+        Some(code) if args.exit_status && code > 0 || args.run.is_some() && !args.exit_status => {
+            Outcome::Command(code)
+        }
         _ => outcome,
     })
 }

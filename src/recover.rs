@@ -2,12 +2,13 @@
 //! left, into a new one.
 
 use crate::candidates::recordings;
+use crate::dump;
 use crate::outcome::Outcome;
 use crate::output::{keep, write_private};
 use crate::terminal::{inform, say};
 use anyhow::{Context, bail};
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 use uniprof_report::{mapped, work};
 use uprof::{Item, Joined, Recovered, StreamReader};
@@ -41,22 +42,12 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     if args.file.is_dir() {
         return recover_window(args);
     }
-    let shown = args.file.display();
     keep(&args.file);
-    let input: Box<dyn Read> = if args.file == Path::new("-") {
-        Box::new(io::stdin().lock())
-    } else {
-        let opened = File::open(&args.file);
-        Box::new(opened.with_context(|| format!("cannot open {shown}"))?)
-    };
-    let reader = StreamReader::open(BufReader::new(input))
-        .with_context(|| format!("cannot recover anything from {shown}"))?;
+    let reader = dump::open(&args.file, "cannot recover anything from")?;
     // The new recording keeps the UUID, unless the preamble is damaged.
     let uuid = reader.uuid().unwrap_or_default();
-    let mut recovered = Recovered::default();
-    write_private(&args.output, |out| {
-        (_, recovered) = uprof::recover(reader.inspect(count), out, uuid)?;
-        Ok(())
+    let recovered = write_private(&args.output, |out| {
+        Ok(uprof::recover(reader.inspect(count), out, uuid)?.1)
     })?;
     report(&recovered, args);
     Ok(Outcome::lossy_if(!recovered.is_whole()))
@@ -89,10 +80,8 @@ fn recover_window(args: &Args) -> anyhow::Result<Outcome> {
         );
     };
     let joined = Joined::new(readers(before), segments).with_context(cannot)?;
-    let mut recovered = Recovered::default();
-    write_private(&args.output, |out| {
-        (_, recovered) = uprof::recover(joined.inspect(count), out, uuid.unwrap_or_default())?;
-        Ok(())
+    let recovered = write_private(&args.output, |out| {
+        Ok(uprof::recover(joined.inspect(count), out, uuid.unwrap_or_default())?.1)
     })?;
     report(&recovered, args);
     Ok(Outcome::lossy_if(!recovered.is_whole()))
@@ -104,7 +93,7 @@ fn open_part(path: &Path) -> Option<StreamReader<Part>> {
     let is_file = std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
     let opened = is_file.then(|| File::open(path).ok()).flatten()?;
     keep(path);
-    match StreamReader::open(BufReader::new(opened)) {
+    match StreamReader::open_to_end(BufReader::new(opened)) {
         Ok(reader) => Some(reader),
         Err(error) => {
             say(format_args!(

@@ -212,7 +212,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         .partition(|(asked, _)| matches!(asked.view.output, Output::File { .. }));
     for (asked, mut drawn) in files {
         let path = args.path_of(asked);
-        write_to(&path, |out| drawn.write(&all, out).map(|_| ()))?;
+        write_to(&path, |out| drawn.write(&all, out))?;
         if path != Path::new("-") {
             inform(&format!("{} written", path.display()));
         }

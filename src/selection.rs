@@ -85,10 +85,10 @@ pub struct Selecting {
     #[arg(long, value_name = "N", help_heading = "Which samples")]
     pub pid: Vec<u32>,
     /// Only processes whose name matches
-    #[arg(long, value_name = "REGEX", value_parser = parse_regex, help_heading = "Which samples")]
+    #[arg(long, value_name = "REGEX", value_parser = Regex::new, help_heading = "Which samples")]
     pub process: Option<Regex>,
     /// Only vCPUs or threads whose name matches
-    #[arg(long, value_name = "REGEX", value_parser = parse_regex, help_heading = "Which samples")]
+    #[arg(long, value_name = "REGEX", value_parser = Regex::new, help_heading = "Which samples")]
     pub thread: Option<Regex>,
     /// Which states count; may be repeated
     #[arg(long, value_name = "STATE", help_heading = "Which samples")]
@@ -112,13 +112,13 @@ pub struct Selecting {
     #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = "Which samples")]
     pub max_wait: Option<u64>,
     /// Only stacks with a matching frame
-    #[arg(long, value_name = "REGEX", value_parser = parse_regex, help_heading = "Which samples")]
+    #[arg(long, value_name = "REGEX", value_parser = Regex::new, help_heading = "Which samples")]
     pub focus: Option<Regex>,
     /// No stacks with a matching frame
-    #[arg(long, value_name = "REGEX", value_parser = parse_regex, help_heading = "Which samples")]
+    #[arg(long, value_name = "REGEX", value_parser = Regex::new, help_heading = "Which samples")]
     pub ignore: Option<Regex>,
     /// Leave matching frames out of their stacks
-    #[arg(long, value_name = "REGEX", value_parser = parse_regex, help_heading = "Which frames")]
+    #[arg(long, value_name = "REGEX", value_parser = Regex::new, help_heading = "Which frames")]
     pub hide: Option<Regex>,
     /// What a frame is
     #[arg(
@@ -221,6 +221,15 @@ fn no_monitor(name: &str) -> String {
 }
 
 impl Selecting {
+    /// Opens a recording, or its monitor's part, for a comparison.
+    pub fn open_to_compare(&self, path: &Path, library: &Library) -> anyhow::Result<Recording> {
+        keep(path);
+        let recording = Recording::open(path).context("cannot compare")?;
+        let mut recording = self.part_of(recording)?;
+        place_given(&mut recording, library);
+        Ok(recording)
+    }
+
     /// A recording, or its monitor's part.
     pub fn part_of(&self, recording: Recording) -> anyhow::Result<Recording> {
         if !self.monitor {
@@ -387,8 +396,4 @@ pub fn say_account(profile: &Profile) {
     };
     inform(counted);
     missing.iter().for_each(|line| say(line));
-}
-
-fn parse_regex(text: &str) -> Result<Regex, regex::Error> {
-    Regex::new(text)
 }

@@ -102,6 +102,18 @@ pub fn is_watched() -> bool {
     std::io::stderr().is_terminal() && !IS_QUIET.load(Ordering::Relaxed)
 }
 
+/// Shows a line in the place of the one before, if progress is shown. It may have the text of a stranger in it.
+pub fn show_line(line: &str) {
+    if is_watched() {
+        let _ = write!(std::io::stderr(), "\r\x1b[K{}", printable_lines(line));
+    }
+}
+
+/// Clears the line that shows the progress, as before a message.
+pub fn clear_line() {
+    show_line("");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,7 +13,7 @@ use crate::selection::{Selecting, inform, say};
 use crate::showing::Showing;
 use anyhow::{anyhow, bail};
 use std::path::{Path, PathBuf};
-use uniprof_report::diff::{Rule, RuleError};
+use uniprof_report::diff::Rule;
 use uniprof_report::recording::Recording;
 use uniprof_report::stacks::Tables;
 use uniprof_report::trend::table::{self, TableOptions};
@@ -53,7 +53,7 @@ pub struct Args {
     format: FormFlag,
     /// Exit 1 if the last change of a function is certain at that size: 'parse>+5%', 'any>+2%', 'hash<-0.5pp'; may be
     /// repeated
-    #[arg(long, value_name = "RULE", value_parser = parse_rule)]
+    #[arg(long, value_name = "RULE", value_parser = Rule::parse)]
     fail_if: Vec<Rule>,
     /// Let a rule pass if there is no such function
     #[arg(long, requires = "fail_if")]
@@ -209,8 +209,4 @@ fn parse_order(text: &str) -> anyhow::Result<Order> {
             "an order is time, given, or label:KEY, such as label:version"
         )),
     }
-}
-
-fn parse_rule(text: &str) -> Result<Rule, RuleError> {
-    Rule::parse(text)
 }

@@ -4,8 +4,10 @@
 #![cfg(all(feature = "record", feature = "report"))]
 
 use kit::{run, uniprof};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 fn in_folder(folder: &Path, words: &[&str]) -> Command {
     let mut command = uniprof();
@@ -54,7 +56,7 @@ fn twice_the_work_is_certain_and_its_time_is_shown() {
 #[test]
 fn runs_that_can_not_be_compared_are_refused_with_a_reason() {
     let folder = tempfile::tempdir().unwrap();
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 7] = [
         (
             &["--", "false", "--vs", "true"],
             "`false` ended with status 1",
@@ -67,6 +69,7 @@ fn runs_that_can_not_be_compared_are_refused_with_a_reason() {
         ),
         (&["--", "/nowhere", "--vs", "true"], "/nowhere"),
         (&["a.uprof", "b.uprof"], "uniprof diff compares recordings"),
+        (&["sleep 20 & true", "true"], "left a process behind"),
     ];
     for (words, told) in cases {
         let ended = run(&mut in_folder(
@@ -115,6 +118,63 @@ fn runs_are_recorded_into_a_folder_and_compared() {
         "{}",
         ended.stderr
     );
+}
+
+/// What a terminal sends for Ctrl-C goes to all of its processes.
+#[test]
+fn what_is_interrupted_leaves_no_part_of_a_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let work = counting(100_000_000);
+    let cases: [(&[&str], &str); 2] = [
+        (
+            &["compare", "--warmup", "0", "-o", "both", &work, &work],
+            "both/a",
+        ),
+        (
+            &[
+                "record", "--runs", "2", "-o", "one", "--", "sh", "-c", &work,
+            ],
+            "one",
+        ),
+    ];
+    for (words, runs) in cases {
+        let mut command = in_folder(folder.path(), words);
+        let mut child = command.process_group(0).spawn().unwrap();
+        let runs = folder.path().join(runs);
+        kit::wait_until("a run", Duration::from_secs(60), || {
+            runs.join("001.uprof").exists()
+        });
+        let group = format!("-{}", child.id());
+        let killed = Command::new("kill").args(["-INT", "--", &group]).status();
+        assert!(killed.unwrap().success());
+        assert_eq!(child.wait().unwrap().code(), Some(2), "{words:?}");
+        let left = std::fs::read_dir(&runs).unwrap().count();
+        assert_eq!(left, 0, "{words:?}");
+    }
+    // Only the folders of both sides.
+    assert_eq!(
+        std::fs::read_dir(folder.path().join("both"))
+            .unwrap()
+            .count(),
+        2
+    );
+}
+
+/// A rule is judged although `head` has seen enough of the table.
+#[test]
+fn a_rule_holds_where_the_reader_of_the_table_has_left() {
+    let side = |name: &str| kit::root().join("corpus").join(name).display().to_string();
+    let (a, b) = (side("calls.uprof"), side("calls.uprof"));
+    let program = kit::program().display().to_string();
+    // The pipe has no reader from the start.
+    let script = format!(
+        "exec 3>&1; {{ sleep 0.3; '{program}' diff '{a}' '{b}' --fail-if 'nobody>+1%' 2>&3; \
+         echo \"status $?\" >&3; }} | true"
+    );
+    let mut shell = Command::new("bash");
+    let ended = run(shell.args(["-c", &script]));
+    assert!(ended.stdout.contains("nobody"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("status 2"), "{}", ended.stdout);
 }
 
 #[test]

@@ -649,6 +649,75 @@ fn mappings_between_samples_cost_what_they_are_and_not_their_square() {
     assert!(code == 0, "{said}");
 }
 
+/// A block has a table of its stacks, which is not copied for each process or thread.
+#[test]
+fn a_sound_recording_of_many_processes_is_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    written(&folder.join("run.uprof"), |writer| {
+        for row in 0..2048u64 {
+            let frame = |index| Frame::exact(TEXT + (row * 64 + index) * 16);
+            let chain: Vec<Frame> = (0..64).map(frame).collect();
+            let space = row as u32 % 256 + 1;
+            let task = Task { space, vcpu: space };
+            let sample = Sample::bare(2_000 + row, task, &chain);
+            writer.sample(&sample).unwrap();
+        }
+    });
+    for words in [&["--top"][..], &["--top", "--by-thread"]] {
+        let output = kit::uniprof()
+            .arg("report")
+            .args(words)
+            .arg("run.uprof")
+            .current_dir(folder)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        let code = output.status.code();
+        assert!(code.is_some_and(|code| code < 2), "{words:?}: {said}");
+    }
+}
+
+/// Writes a recording of a process that maps two files in turns at the same place, `maps` times, before its samples at
+/// `count` addresses there.
+fn recording_of_overlaps(path: &Path, maps: u64, count: u64) {
+    written(path, |writer| {
+        let mapped = (0..maps).map(|number| {
+            let mapping = Mapping {
+                start: TEXT,
+                length: 0x10_0000,
+                path: format!("/image{}", number % 2),
+                ..Mapping::default()
+            };
+            ModuleEvent {
+                time_ns: 1_000 + number,
+                space: 1,
+                what: ModuleChange::Mapped(mapping),
+            }
+        });
+        let mapped: Vec<ModuleEvent> = mapped.collect();
+        writer.modules(&mapped).unwrap();
+        for row in 0..count {
+            let chain = [Frame::exact(TEXT + row)];
+            let time_ns = 2_000 + maps + row;
+            let sample = Sample::bare(time_ns, Task { space: 1, vcpu: 1 }, &chain);
+            writer.sample(&sample).unwrap();
+        }
+    });
+}
+
+#[test]
+fn mappings_over_one_another_that_take_hours_end_with_a_message() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for (maps, is_done) in [(10, true), (40_000, false)] {
+        recording_of_overlaps(&folder.join("run.uprof"), maps, 40_000);
+        let (code, said) = top(folder);
+        assert_eq!(code < 2, is_done, "{maps} mappings: {said}");
+        assert_eq!(said.contains("more work"), !is_done, "{maps}: {said}");
+    }
+}
+
 fn top(folder: &Path) -> (i32, String) {
     uniprof(folder, "report --top run.uprof > /dev/null")
 }

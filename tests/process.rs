@@ -245,13 +245,16 @@ fn ptrace_in_place_of_perf_events() {
     assert!(text(&info.stdout).contains("\nfreeze time "));
 }
 
-/// .NET, and C libraries' `setuid` and `pthread_cancel`, use these signals. The program is stopped for each, and must go on
-/// with it.
+/// .NET, and C libraries' `setuid` and `pthread_cancel`, use these signals. The program is stopped for each, and must
+/// go on with it.
 #[test]
 fn real_time_signals_reach_a_program_under_ptrace() {
     let folder = tempfile::tempdir().unwrap();
     let script = "n=0; trap 'n=$((n + 1))' RTMIN+3
-        for ((i = 0; i < 200; i++)); do kill -RTMIN+3 $$; for ((j = 0; j < 1000; j++)); do :; done; done
+        for ((i = 0; i < 200; i++)); do
+            kill -RTMIN+3 $$
+            for ((j = 0; j < 1000; j++)); do :; done
+        done
         exit $((n == 200 ? 7 : 1))";
     let mut record = Command::new("timeout");
     record.arg("60").arg(kit::program());

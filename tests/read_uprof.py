@@ -36,6 +36,7 @@ BLOCK_TYPES = [None, "metadata", "samples", "tasks", "modules", "clocks", "losse
                "image", "end", None, "times", "code", "spaces", "spans", "vcpu-times",
                "exits", "monitor", "handled"]
 END = 9
+MONITOR = 17
 
 # Limits (§11).
 MOST_PAYLOAD_BYTES = 16 << 20
@@ -183,6 +184,15 @@ def next_sync(data, at):
     return found if found >= 0 else len(data)
 
 
+def behind_damage(data, at, header):
+    """Rule 3; `header` is that of a block with a wrong payload, or None."""
+    if header and header.block_type == MONITOR:
+        # As much of a sync as there is: nothing at all at the file's end.
+        if SYNC.startswith(data[header.end:header.end + len(SYNC)]):
+            return min(header.end, len(data))
+    return next_sync(data, at + 1)
+
+
 def walk(data, at):
     """The Headers of the sound blocks from `at` on, and the Damage between them (§9)."""
     expected, ended = 0, False
@@ -200,7 +210,7 @@ def walk(data, at):
         else:
             kind = "repeated" if verdict == "sound" else verdict
             stretch = stretch or Damage(kind, at, 0)
-            at = header.end if verdict == "sound" else next_sync(data, at + 1)
+            at = header.end if verdict == "sound" else behind_damage(data, at, header)
     if stretch:
         kind = "truncated" if is_cut(data, stretch.offset) else stretch.kind
         yield Damage(kind, stretch.offset, at - stretch.offset)

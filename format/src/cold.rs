@@ -200,6 +200,17 @@ pub struct TaskEvent {
     pub what: TaskChange,
 }
 
+impl TaskEvent {
+    /// The vCPU or thread existed, or appeared, under a name.
+    pub fn named(time_ns: u64, task: Task, name: String) -> Self {
+        TaskEvent {
+            time_ns,
+            task,
+            what: TaskChange::Named(name),
+        }
+    }
+}
+
 /// A change of a vCPU or thread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TaskChange {
@@ -234,6 +245,19 @@ pub struct Loss {
     /// Number of samples (for [`LossReason::EventsLost`], records; for [`LossReason::WaitsLost`], waits or records of
     /// them).
     pub count: u64,
+}
+
+impl Loss {
+    /// `count` samples of any vCPUs or threads, lost in the interval `[first_ns, last_ns]`.
+    pub fn new(reason: LossReason, count: u64, [first_ns, last_ns]: [u64; 2]) -> Self {
+        Loss {
+            first_ns,
+            last_ns,
+            task: None,
+            reason,
+            count,
+        }
+    }
 }
 
 tags! {

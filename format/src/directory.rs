@@ -29,14 +29,6 @@ pub fn put(
     }
 }
 
-/// A column of a table of columns.
-pub trait ColumnTag: Copy {
-    /// Its number in the directory.
-    fn number(self) -> u16;
-    /// Its name, for messages.
-    fn name(self) -> &'static str;
-}
-
 /// The columns of a payload, each as a range of it.
 #[derive(Debug, Default)]
 pub struct Directory {
@@ -82,19 +74,14 @@ impl Directory {
         Ok(Directory { ranges })
     }
 
-    /// A cursor over a column; empty if the block does not have it.
-    pub fn column<'a>(&self, payload: &'a [u8], column: impl ColumnTag) -> Cursor<'a> {
-        self.numbered(payload, column.number(), column.name())
-    }
-
-    /// A cursor over the column with this number; messages call it `name`.
-    pub fn numbered<'a>(&self, payload: &'a [u8], id: u16, name: &'static str) -> Cursor<'a> {
+    /// A cursor over the column with this number, empty if the block does not have it; messages call it `name`.
+    pub fn column<'a>(&self, payload: &'a [u8], id: u16, name: &'static str) -> Cursor<'a> {
         Cursor::new(self.bytes(payload, id), name)
     }
 
-    /// Whether the block has the column.
-    pub fn has(&self, column: impl ColumnTag) -> bool {
-        self.ranges.iter().any(|(id, _)| *id == column.number())
+    /// Whether the block has the column with this number.
+    pub fn has(&self, id: u16) -> bool {
+        self.ranges.iter().any(|(found, _)| *found == id)
     }
 
     fn bytes<'a>(&self, payload: &'a [u8], id: u16) -> &'a [u8] {

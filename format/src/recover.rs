@@ -54,19 +54,13 @@ impl Recovered {
         self.lost_samples = self.lost_samples.saturating_add(count);
         self.skipped_bytes = self.skipped_bytes.saturating_add(damage.bytes);
         let first_ns = damage.gap_ns.0.unwrap_or(0);
-        let loss = Loss {
-            first_ns,
-            last_ns: damage.gap_ns.1.unwrap_or(first_ns),
-            task: None,
-            reason: LossReason::Damaged,
-            count,
-        };
+        let gap_ns = [first_ns, damage.gap_ns.1.unwrap_or(first_ns)];
         if self.damages.len() < LISTED_DAMAGES {
             self.damages.push(damage)
         } else {
             self.more_damages += 1
         }
-        loss
+        Loss::new(LossReason::Damaged, count, gap_ns)
     }
 
     fn undecodable(&mut self, block: &Block<'_>, fault: Fault, samples: u32) -> Loss {
@@ -75,13 +69,7 @@ impl Recovered {
         if self.undecodable.len() < LISTED_DAMAGES {
             self.undecodable.push(block.error(fault));
         }
-        Loss {
-            first_ns: block.first_ns,
-            last_ns: block.last_ns,
-            task: None,
-            reason: LossReason::Damaged,
-            count,
-        }
+        Loss::new(LossReason::Damaged, count, [block.first_ns, block.last_ns])
     }
 
     /// The end record of the new recording.

@@ -82,8 +82,7 @@ pub(crate) enum Parsed<'a> {
 /// Parses the block at the start of `bytes`.
 pub(crate) fn parse_block(bytes: &[u8]) -> Parsed<'_> {
     let Ok((header, rest)) = BlockHeader::read_from_prefix(bytes) else {
-        let known = bytes.len().min(SYNC.len());
-        return if bytes[..known] == SYNC[..known] {
+        return if may_be_sync(bytes) {
             Parsed::ShortHeader
         } else {
             Parsed::BadHeader
@@ -189,8 +188,20 @@ impl Scanner {
                 }
                 _ if rest.is_empty() => return self.end(),
                 Parsed::ShortHeader => self.skip(rest, DamageKind::Truncated, 0),
+                Parsed::ShortPayload(header) if is_monitor(&header) => {
+                    self.open_stretch(DamageKind::Truncated, header.samples.get());
+                    self.at += rest.len() as u64;
+                }
                 Parsed::ShortPayload(header) => {
                     self.skip(rest, DamageKind::Truncated, header.samples.get());
+                }
+                // What follows it decides.
+                Parsed::BadPayload(header)
+                    if is_monitor(&header)
+                        && !last
+                        && rest.len() < behind(&header) + SYNC.len() =>
+                {
+                    return Step::NeedMore(behind(&header) + SYNC.len());
                 }
                 Parsed::BadPayload(header) => self.bad_payload(rest, &header),
                 Parsed::BadHeader if rest.starts_with(&MAGIC) => {
@@ -272,13 +283,16 @@ impl Scanner {
 
     fn bad_payload(&mut self, rest: &[u8], header: &BlockHeader) {
         let stored_bytes = u64::from(header.stored_bytes.get());
+        // Sound blocks in a monitor's payload that was not cut short are another recording's.
+        let followed = || rest.get(behind(header)..).is_some_and(may_be_sync);
+        let is_foreign = is_monitor(header) && followed();
         // A payload that was cut short may be followed by sound blocks, so its bytes are searched.
-        if self.rechecked_bytes < RECHECK_BYTES {
+        if !is_foreign && self.rechecked_bytes < RECHECK_BYTES {
             self.rechecked_bytes += stored_bytes;
             return self.skip(rest, DamageKind::Payload, header.samples.get());
         }
         self.open_stretch(DamageKind::Payload, header.samples.get());
-        self.at += BlockHeader::BYTES as u64 + stored_bytes;
+        self.at += behind(header) as u64;
     }
 
     /// Skips to the next position where a block may begin.
@@ -299,6 +313,22 @@ impl Scanner {
     }
 }
 
+/// Whether the payload is of another recording, and may have blocks in it.
+fn is_monitor(header: &BlockHeader) -> bool {
+    header.block_type.get() == BlockType::Monitor.number()
+}
+
+/// The size of the block with its header.
+fn behind(header: &BlockHeader) -> usize {
+    BlockHeader::BYTES + header.stored_bytes.get() as usize
+}
+
+/// Whether a block, or the file's end, may be at the start of `bytes`.
+fn may_be_sync(bytes: &[u8]) -> bool {
+    let known = bytes.len().min(SYNC.len());
+    bytes[..known] == SYNC[..known]
+}
+
 /// Distance in bytes to the next position, after the first byte, where a block may begin.
 fn distance_to_sync(bytes: &[u8]) -> usize {
     let mut at = 1;
@@ -306,8 +336,7 @@ fn distance_to_sync(bytes: &[u8]) -> usize {
         let Some(step) = tail.iter().position(|&byte| byte == SYNC[0]) else {
             break;
         };
-        let known = (tail.len() - step).min(SYNC.len());
-        if tail[step..step + known] == SYNC[..known] {
+        if may_be_sync(&tail[step..]) {
             return at + step;
         }
         at += step + 1;

@@ -30,6 +30,18 @@ impl<R: Read> StreamReader<R> {
     /// The stream is empty, isn't a recording, has no sound block, is of a newer version, or can't be read. A damaged
     /// preamble followed by blocks is reported as the first damage.
     pub fn open(input: R) -> Result<Self, OpenError> {
+        StreamReader::search(input, SEARCH_BYTES)
+    }
+
+    /// As [`StreamReader::open`], of an input that ends, as a file does: it is searched for a block to its end.
+    ///
+    /// # Errors
+    /// As for [`StreamReader::open`].
+    pub fn open_to_end(input: R) -> Result<Self, OpenError> {
+        StreamReader::search(input, u64::MAX)
+    }
+
+    fn search(input: R, most_bytes: u64) -> Result<Self, OpenError> {
         let mut reader = StreamReader {
             input,
             window: Vec::new(),
@@ -49,7 +61,7 @@ impl<R: Read> StreamReader<R> {
             match reader.advance().map_err(failed)? {
                 Advance::Item(item) => break Some(item),
                 Advance::End => break None,
-                Advance::Read if reader.is_hopeless() => break None,
+                Advance::Read if reader.is_hopeless(most_bytes) => break None,
                 Advance::Read => {}
             }
         };
@@ -65,8 +77,8 @@ impl<R: Read> StreamReader<R> {
         }
     }
 
-    fn is_hopeless(&self) -> bool {
-        self.preamble.is_none() && self.scanner.offset() > SEARCH_BYTES
+    fn is_hopeless(&self, most_bytes: u64) -> bool {
+        self.preamble.is_none() && self.scanner.offset() > most_bytes
     }
 
     /// Identity of the recording; `None` if the preamble is damaged.

@@ -55,6 +55,23 @@ struct Label {
 /// Smallest payload that is worth a zstd frame.
 const LEAST_COMPRESSED_BYTES: usize = 64;
 
+/// Declares the methods that write records. A row has the types of the records and of their block, and the fields of a
+/// record's first and last time.
+macro_rules! records {
+    ($($(#[$doc:meta])* $name:ident: $record:ty => $block:ident, $first_ns:ident, $last_ns:ident;)*) => {
+        $(
+            $(#[$doc])*
+            ///
+            /// # Errors
+            /// Those of the output.
+            pub fn $name(&mut self, records: &[$record]) -> io::Result<()> {
+                let times = |record: &$record| (record.$first_ns, record.$last_ns);
+                self.records(BlockType::$block, records, times)
+            }
+        )*
+    };
+}
+
 impl<W: Write> Writer<W> {
     /// Starts a recording: the preamble and the metadata are written at once, in one write.
     ///
@@ -125,9 +142,10 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Sets the number of spans that the recording had before the next ones, if some of another recording are copied.
+    /// Sets the number of spans that the recording had before the next ones, if some of another recording are copied;
+    /// `None`, if unknown, leaves it unchanged.
     pub(crate) fn spans_before(&mut self, before: Option<u64>) {
-        self.spans.set_before(before);
+        self.spans.before = before.unwrap_or(self.spans.before);
     }
 
     /// Writes out the samples and spans gathered so far, as a block each. Call it at least once a second.
@@ -140,83 +158,27 @@ impl<W: Write> Writer<W> {
         self.out.flush()
     }
 
-    /// Writes starts, names and ends of vCPUs or threads.
-    ///
-    /// # Errors
-    /// Those of the output.
-    pub fn tasks(&mut self, events: &[TaskEvent]) -> io::Result<()> {
-        self.records(BlockType::Tasks, events, |event| {
-            (event.time_ns, event.time_ns)
-        })
-    }
-
-    /// Writes changes of address spaces.
-    ///
-    /// # Errors
-    /// Those of the output.
-    pub fn modules(&mut self, events: &[ModuleEvent]) -> io::Result<()> {
-        self.records(BlockType::Modules, events, |event| {
-            (event.time_ns, event.time_ns)
-        })
-    }
-
-    /// Writes clock readings.
-    ///
-    /// # Errors
-    /// Those of the output.
-    pub fn clocks(&mut self, pairs: &[ClockPair]) -> io::Result<()> {
-        let time = |pair: &ClockPair| (pair.monotonic_ns, pair.monotonic_ns);
-        self.records(BlockType::Clocks, pairs, time)
-    }
-
-    /// Writes losses.
-    ///
-    /// # Errors
-    /// Those of the output.
-    pub fn losses(&mut self, losses: &[Loss]) -> io::Result<()> {
-        self.records(BlockType::Losses, losses, |loss| {
-            (loss.first_ns, loss.last_ns)
-        })
-    }
-
-    /// Writes processor time that the kernel counted.
-    ///
-    /// # Errors
-    /// Those of the output.
-    pub fn times(&mut self, times: &[ProcessTime]) -> io::Result<()> {
-        self.records(BlockType::Times, times, |time| {
-            (time.first_ns, time.last_ns)
-        })
-    }
-
-    /// Writes wall time of vCPUs.
-    ///
-    /// # Errors
-    /// Those of the output.
-    pub fn vcpu_times(&mut self, times: &[VcpuTime]) -> io::Result<()> {
-        self.records(BlockType::VcpuTimes, times, |time| {
-            (time.first_ns, time.last_ns)
-        })
-    }
-
-    /// Writes exits of vCPUs.
-    ///
-    /// # Errors
-    /// Those of the output.
-    pub fn exits(&mut self, exits: &[Exits]) -> io::Result<()> {
-        self.records(BlockType::Exits, exits, |exits| {
-            (exits.first_ns, exits.last_ns)
-        })
-    }
-
-    /// Writes what vCPUs' threads handled when they were sampled in the monitor's recording.
-    ///
-    /// # Errors
-    /// Those of the output.
-    pub fn handled(&mut self, handled: &[HandledExit]) -> io::Result<()> {
-        self.records(BlockType::Handled, handled, |exit| {
-            (exit.time_ns, exit.time_ns)
-        })
+    records! {
+        /// Writes starts, names and ends of vCPUs or threads.
+        tasks: TaskEvent => Tasks, time_ns, time_ns;
+        /// Writes changes of address spaces.
+        modules: ModuleEvent => Modules, time_ns, time_ns;
+        /// Writes clock readings.
+        clocks: ClockPair => Clocks, monotonic_ns, monotonic_ns;
+        /// Writes losses.
+        losses: Loss => Losses, first_ns, last_ns;
+        /// Writes processor time that the kernel counted.
+        times: ProcessTime => Times, first_ns, last_ns;
+        /// Writes wall time of vCPUs.
+        vcpu_times: VcpuTime => VcpuTimes, first_ns, last_ns;
+        /// Writes exits of vCPUs.
+        exits: Exits => Exits, first_ns, last_ns;
+        /// Writes what vCPUs' threads handled when they were sampled in the monitor's recording.
+        handled: HandledExit => Handled, time_ns, time_ns;
+        /// Writes code of a guest.
+        code: Code => Code, time_ns, time_ns;
+        /// Writes facts about address spaces of a guest.
+        spaces: SpaceEvent => Spaces, time_ns, time_ns;
     }
 
     /// Writes the next bytes of a recording of the guest's monitor, in as many blocks as needed.
@@ -230,24 +192,6 @@ impl<W: Write> Writer<W> {
             self.emit(Label::new(BlockType::Monitor, now_ns, now_ns))?;
         }
         Ok(())
-    }
-
-    /// Writes code of a guest.
-    ///
-    /// # Errors
-    /// Those of the output.
-    pub fn code(&mut self, code: &[Code]) -> io::Result<()> {
-        self.records(BlockType::Code, code, |code| (code.time_ns, code.time_ns))
-    }
-
-    /// Writes facts about address spaces of a guest.
-    ///
-    /// # Errors
-    /// Those of the output.
-    pub fn spaces(&mut self, spaces: &[SpaceEvent]) -> io::Result<()> {
-        self.records(BlockType::Spaces, spaces, |event| {
-            (event.time_ns, event.time_ns)
-        })
     }
 
     /// Writes symbols of an image, in as many parts as needed. They should be in order of address. A symbol that isn't

@@ -8,6 +8,7 @@ mod fixture;
 
 use bounds::{alone, bounded};
 use fixture::{read_slice, read_stream, small_recording};
+use std::io::Read;
 use uprof::{Block, Damage, DamageKind, Item, OpenError, StreamReader};
 
 /// Reads `bytes` as a slice and as a stream. Both must give the same result, quickly and in little memory.
@@ -220,4 +221,14 @@ fn what_is_no_recording_is_refused() {
     // A pipe that never ends.
     let endless = StreamReader::open(std::io::repeat(0xf5));
     assert_eq!(endless.err(), Some(OpenError::NotARecording));
+    // A file whose first part is overwritten, and the same bytes from a pipe.
+    let whole = small_recording();
+    let file = || std::io::repeat(0).take(65 << 20).chain(&whole[..]);
+    let piped = StreamReader::open(file());
+    assert_eq!(piped.err(), Some(OpenError::NotARecording));
+    let items = StreamReader::open_to_end(file())
+        .unwrap()
+        .map(Result::unwrap);
+    let (blocks, _) = split(items.collect());
+    assert_eq!(blocks.len(), split(read_both(&whole).unwrap()).0.len());
 }

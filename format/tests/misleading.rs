@@ -67,6 +67,33 @@ fn a_header_that_claims_16_mib_hides_nothing() {
 }
 
 #[test]
+fn a_damaged_block_of_a_monitor_does_not_give_its_blocks() {
+    let _turn = alone();
+    let sound = small_recording();
+    let inner = &sound[32..];
+    let mut monitor = header(BlockType::Monitor, 0);
+    monitor.stored_bytes = (inner.len() as u32).into();
+    monitor.raw_bytes = monitor.stored_bytes;
+    monitor.payload_crc = 1.into();
+    monitor.header_crc = monitor.checksum().into();
+    let bytes = [&sound[..32], monitor.as_bytes(), inner, inner].concat();
+    let items = read_slice(&bytes).unwrap();
+    assert_eq!(items, read_stream(&bytes, 100).unwrap());
+    assert_eq!(items.len(), 1 + read_slice(&sound).unwrap().len());
+    assert_eq!(items[0].file_bytes(), (64 + inner.len()) as u64);
+    // The same, cut short behind the first block of the file.
+    let first = 32 + read_slice(&sound).unwrap()[0].file_bytes() as usize;
+    let cut = &inner[..inner.len() - 1];
+    let bytes = [&sound[..first], monitor.as_bytes(), cut].concat();
+    let items = read_slice(&bytes).unwrap();
+    assert_eq!(items, read_stream(&bytes, 100).unwrap());
+    let [Item::Block(_), Item::Damage(damage)] = &items[..] else {
+        panic!("{items:?}")
+    };
+    assert_eq!(damage.kind, DamageKind::Truncated);
+}
+
+#[test]
 fn unknown_blocks_are_skipped_or_refused_by_name() {
     let sound = small_recording();
     let mut header = header(BlockType::Tasks, 0);

@@ -35,6 +35,11 @@ const STORED_BYTES_MAX: u64 = 1024;
 const MARKED: usize = 256;
 /// How far before the tokens the markers may be, since an index of all symbols by name may be between.
 const BEFORE_TOKENS: u64 = 3 * SYMBOLS_MAX as u64 + 4096 * 4;
+/// Names and words of memory that are looked at to find the names; a sound kernel takes a few times its symbols.
+const NAME_STEPS_MAX: usize = 1 << 26;
+/// Most symbols at an address that are compared. Linux may have hundreds where system calls are that it lacks, and
+/// sorts the weak ones last.
+const ALIASES_MAX: usize = 256;
 /// Most bytes of all tokens.
 const TOKENS_BYTES_MAX: usize = 4096;
 const INDEX_BYTES: u64 = 512;
@@ -123,8 +128,9 @@ impl Kallsyms {
     #[cold]
     pub(super) fn read(memory: &mut dyn KernelMemory, digits: u64) -> Result<Self, &'static str> {
         let tokens = Tokens::read(memory, digits).ok_or("no index fits its table of tokens")?;
-        let (names_at, count, names, markers) =
-            read_names(memory, tokens.start).ok_or("no names fit its table of tokens")?;
+        let mut left = NAME_STEPS_MAX;
+        let (names_at, count, names, markers) = read_names(memory, tokens.start, &mut left)
+            .ok_or("no names fit its table of tokens")?;
         let places =
             read_places(memory, names_at, tokens.end, count).ok_or("no addresses fit its names")?;
         Ok(Kallsyms {
@@ -150,9 +156,11 @@ impl Kallsyms {
         let behind = self.places.behind(address);
         let start = self.places.get(behind.checked_sub(1)?);
         let end = (behind < self.len()).then(|| self.places.get(behind));
-        let first = self.places.behind(start - 1);
+        let first = start
+            .checked_sub(1)
+            .map_or(0, |below| self.places.behind(below));
         let mut best: Option<Symbol> = None;
-        for index in first..behind {
+        for index in (first..behind).take(ALIASES_MAX) {
             let Some(symbol) = self.symbol(index) else {
                 continue;
             };
@@ -328,8 +336,15 @@ fn stored_name(names: &[u8], at: usize) -> Option<(&[u8], usize)> {
 
 type Names = (u64, usize, Vec<u8>, Vec<u32>);
 
-/// Reads names and markers before the token table: the address and number of the names, and both tables.
-fn read_names(memory: &mut dyn KernelMemory, tokens: u64) -> Option<Names> {
+/// Takes `steps` from what is left; `None` if that is less.
+fn spend(left: &mut usize, steps: usize) -> Option<()> {
+    *left = left.checked_sub(steps)?;
+    Some(())
+}
+
+/// Reads names and markers before the token table: the address and number of the names, and both tables. `left` is the
+/// number of steps that this may take: hostile memory may look like markers everywhere.
+fn read_names(memory: &mut dyn KernelMemory, tokens: u64, left: &mut usize) -> Option<Names> {
     let mut looked_at = 0;
     for before in [64 << 10, BEFORE_TOKENS] {
         let start = tokens.checked_sub(before)? & !7;
@@ -345,7 +360,7 @@ fn read_names(memory: &mut dyn KernelMemory, tokens: u64) -> Option<Names> {
         for place in places.filter(|place| place.is_multiple_of(2)) {
             let ascending = ascending(&all[place..]);
             if ascending.len() > 2
-                && let Some(names) = names_before(memory, start + place as u64 * 4, ascending)
+                && let Some(names) = names_before(memory, start + place as u64 * 4, ascending, left)
             {
                 return Some(names);
             }
@@ -367,7 +382,12 @@ fn ascending(words: &[u32]) -> &[u32] {
 }
 
 /// The names before `markers_at`, if any fit these markers.
-fn names_before(memory: &mut dyn KernelMemory, markers_at: u64, markers: &[u32]) -> Option<Names> {
+fn names_before(
+    memory: &mut dyn KernelMemory,
+    markers_at: u64,
+    markers: &[u32],
+    left: &mut usize,
+) -> Option<Names> {
     // The words after the markers may look like more of them.
     for used in (markers.len().saturating_sub(2)..=markers.len()).rev() {
         let markers = markers.get(..used).filter(|markers| markers.len() > 2)?;
@@ -376,6 +396,7 @@ fn names_before(memory: &mut dyn KernelMemory, markers_at: u64, markers: &[u32])
         if most > NAMES_BYTES_MAX {
             return None;
         }
+        spend(left, (most / 8) as usize)?;
         let start = markers_at.checked_sub(most + 8)?;
         let mut bytes = vec![0; (most + 8) as usize];
         if memory.read(start, &mut bytes) < bytes.len() {
@@ -394,7 +415,7 @@ fn names_before(memory: &mut dyn KernelMemory, markers_at: u64, markers: &[u32])
             let Some(count) = counted.filter(|count| count.div_ceil(MARKED) == used) else {
                 continue;
             };
-            if let Some(length) = length_of_names(&bytes[at + 8..], count, markers) {
+            if let Some(length) = length_of_names(&bytes[at + 8..], count, markers, left) {
                 let names = bytes[at + 8..at + 8 + length].to_vec();
                 return Some((start + at as u64 + 8, count, names, markers.to_vec()));
             }
@@ -404,9 +425,10 @@ fn names_before(memory: &mut dyn KernelMemory, markers_at: u64, markers: &[u32])
 }
 
 /// Length of `count` names, if they begin at the markers.
-fn length_of_names(names: &[u8], count: usize, markers: &[u32]) -> Option<usize> {
+fn length_of_names(names: &[u8], count: usize, markers: &[u32], left: &mut usize) -> Option<usize> {
     let mut at = 0;
     for index in 0..count {
+        spend(left, 1)?;
         if index.is_multiple_of(MARKED) && markers.get(index / MARKED) != Some(&(at as u32)) {
             return None;
         }
@@ -457,4 +479,94 @@ fn read_places(
     let (words, _) = bytes.as_chunks::<8>();
     let places = Places::Absolute(words.iter().map(|word| u64::from_le_bytes(*word)).collect());
     places.are_sound().then_some(places)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Symbols with these letters as types, and `s` and their number as names.
+    fn kallsyms(places: Places, types: &[u8]) -> Kallsyms {
+        let (mut names, mut markers) = (Vec::new(), Vec::new());
+        for (number, kind) in types.iter().enumerate() {
+            if number.is_multiple_of(MARKED) {
+                markers.push(names.len() as u32);
+            }
+            let name = format!("{}s{number}", char::from(*kind));
+            names.push(name.len() as u8);
+            names.extend(name.bytes());
+        }
+        let mut texts = Vec::new();
+        let index = std::array::from_fn(|byte| {
+            let begins = texts.len() as u16;
+            texts.extend([byte as u8, 0]);
+            begins
+        });
+        let tokens = Tokens {
+            start: 0,
+            end: 0,
+            texts,
+            index,
+        };
+        Kallsyms {
+            places,
+            names,
+            markers,
+            tokens,
+        }
+    }
+
+    #[test]
+    fn the_best_name_of_an_address_is_among_the_first_ones() {
+        let place = KERNEL_HALF + 16;
+        let name = |types: &[u8]| {
+            let all = kallsyms(Places::Absolute(vec![place; types.len()]), types);
+            all.function(place + 1).unwrap().name
+        };
+        let mut types = vec![b't'; 2 * ALIASES_MAX];
+        types[ALIASES_MAX - 1] = b'T';
+        assert_eq!(name(&types), format!("s{}", ALIASES_MAX - 1));
+        types[ALIASES_MAX - 1] = b't';
+        types[ALIASES_MAX] = b'T';
+        assert_ne!(name(&types), format!("s{ALIASES_MAX}"));
+    }
+
+    #[test]
+    fn a_function_may_begin_at_0() {
+        let places = Places::PerProcessor {
+            base: KERNEL_HALF,
+            offsets: vec![0],
+        };
+        let function = kallsyms(places, b"T").function(0).unwrap();
+        assert_eq!((function.start, &*function.name), (0, "s0"));
+    }
+
+    /// Everything in it looks like markers.
+    struct Candidates {
+        reads: usize,
+    }
+
+    impl KernelMemory for Candidates {
+        fn read(&mut self, _: u64, into: &mut [u8]) -> usize {
+            self.reads += 1;
+            if into.len() == 64 << 10 {
+                let words = [0_u32, 1000, 2000, 3000].map(u32::to_le_bytes).concat();
+                let (wholes, _) = into.as_chunks_mut::<16>();
+                wholes.iter_mut().for_each(|to| to.copy_from_slice(&words));
+            }
+            into.len()
+        }
+    }
+
+    #[test]
+    fn the_work_for_markers_everywhere_is_bounded() {
+        let mut memory = Candidates { reads: 0 };
+        let mut left = 100_000;
+        assert!(read_names(&mut memory, KERNEL_HALF + (1 << 30), &mut left).is_none());
+        // A read takes 8,500 steps, and twice the words before the tokens are read.
+        assert!((8..=16).contains(&memory.reads), "{}", memory.reads);
+        let names = [1, b'a', 1, b'b'];
+        assert_eq!(length_of_names(&names, 2, &[0], &mut 2), Some(4));
+        assert_eq!(length_of_names(&names, 2, &[0], &mut 1), None);
+    }
 }

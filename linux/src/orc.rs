@@ -187,8 +187,9 @@ impl Orc {
             .collect();
         meanings.sort_unstable();
         let mut set = RuleSet::default();
+        let mut known = Expressions::new();
         for (_, meaning) in meanings {
-            meaning.push(&mut set);
+            meaning.push(&mut set, &mut known);
         }
         (set, rows)
     }
@@ -280,8 +281,16 @@ const DW_OP_CONSTS: u8 = 0x11;
 const DW_OP_PLUS: u8 = 0x22;
 const DW_OP_BREG0: u8 = 0x70;
 
+/// Numbers of the expressions that a set of rules has.
+type Expressions = BTreeMap<Vec<u8>, u32>;
+
 /// The number of the expression `register + number`, or with `then` of `[register + number] + then`.
-fn expression(set: &mut RuleSet, register: u8, number: i16, then: Option<i16>) -> u32 {
+fn expression(
+    set: &mut RuleSet,
+    known: &mut Expressions,
+    (register, number): (u8, i16),
+    then: Option<i16>,
+) -> u32 {
     let mut bytes = vec![DW_OP_BREG0 + register];
     put_signed(&mut bytes, number);
     if let Some(then) = then {
@@ -289,9 +298,12 @@ fn expression(set: &mut RuleSet, register: u8, number: i16, then: Option<i16>) -
         put_signed(&mut bytes, then);
         bytes.push(DW_OP_PLUS);
     }
-    let known = set.expressions().position(|known| known == bytes);
-    let known = known.map(|known| known as u32);
-    known.or_else(|| set.push_expression(&bytes)).unwrap_or(0)
+    if let Some(number) = known.get(&bytes) {
+        return *number;
+    }
+    let number = set.push_expression(&bytes).unwrap_or(0);
+    known.insert(bytes, number);
+    number
 }
 
 /// Appends `number` as signed LEB128 of three bytes: two hold only 14 bits.
@@ -306,7 +318,7 @@ fn put_signed(out: &mut Vec<u8>, number: i16) {
 
 impl Meaning {
     /// Adds the rule to `set`.
-    fn push(self, set: &mut RuleSet) {
+    fn push(self, set: &mut RuleSet, known: &mut Expressions) {
         let Meaning::Frame {
             base,
             frame_pointer,
@@ -335,7 +347,7 @@ impl Meaning {
                 offset_bytes: i32::from(number),
             },
             Base::Memory(register, number, then) => {
-                Cfa::Expression(expression(set, register, number, Some(then)))
+                Cfa::Expression(expression(set, known, (register, number), Some(then)))
             }
         };
         let saved = match kind {
@@ -354,7 +366,9 @@ impl Meaning {
             _ if kind == Kind::Registers => None,
             FramePointer::Kept => None,
             FramePointer::AtBase(at) => Some(Place::AtCfa(i32::from(at))),
-            FramePointer::AtItself(at) => Some(Place::AtExpression(expression(set, RBP, at, None))),
+            FramePointer::AtItself(at) => {
+                Some(Place::AtExpression(expression(set, known, (RBP, at), None)))
+            }
         };
         saves.extend(place.map(|place| Save {
             register: RBP,

@@ -271,6 +271,19 @@ fn rules_mean_the_same_in_each_layout() {
 }
 
 #[test]
+fn rules_with_many_expressions_have_each_once() {
+    let begun = std::time::Instant::now();
+    // Calls and interrupts.
+    let rules: Vec<[u8; 6]> = (0..30_000)
+        .flat_map(|number| [rule(number, 0, 0x0008), rule(number, 0, 0x0108)])
+        .collect();
+    let (set, rows) = orc(&rules).unwrap().rules();
+    assert_eq!(rows.len(), rules.len() - 1);
+    assert_eq!(set.expressions().count(), 30_000);
+    assert!(begun.elapsed().as_secs() < 15, "{:?}", begun.elapsed());
+}
+
+#[test]
 fn rules_that_are_not_in_order_or_not_as_many_are_refused() {
     let at = START;
     assert!(orc(&[rule(8, 0, 5)]).is_some());

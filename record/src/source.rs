@@ -273,8 +273,8 @@ pub enum Life {
     Crashed(String),
 }
 
-/// A guest that is sampled while all of it is frozen: paused, read and resumed. The outcome of a freeze, and the
-/// guest's page tables, are interfaces of their own, which a source without them doesn't implement.
+/// A guest that is sampled while all of it is frozen: paused, read and resumed. What a source doesn't know of the
+/// outcome of a freeze or of the guest's page tables, it leaves to the defaults.
 ///
 /// Between [`StopWorld::freeze`] and [`StopWorld::resume`] the guest waits. Neither they nor [`StopWorld::read`] may
 /// allocate, lock or wait for anything but the guest.
@@ -328,13 +328,37 @@ pub trait StopWorld: Send {
         let _ = vcpus;
     }
 
-    /// The outcome of the last freeze.
-    fn last_freeze(&self) -> &dyn LastFreeze {
-        &Undisturbed
+    /// When [`StopWorld::resume`] resumed the guest, as [`monotonic_ns`] counts, if the call that does so may return
+    /// much later: the kernel may run the guest on the caller's processor, for as long as its scheduler sees fit.
+    /// `None`: when that call returned.
+    fn resumed_ns(&self) -> Option<u64> {
+        None
     }
 
-    /// The guest's page tables; `None` if the backend doesn't read them.
-    fn page_tables(&mut self) -> Option<&mut dyn PageTables> {
+    /// Whether `vcpu` may have run between [`StopWorld::freeze`] and [`StopWorld::resume`]. It may if the source
+    /// doesn't freeze its guest ([`Facts::freezes`]), or if the guardian resumed it.
+    fn has_moved(&self, vcpu: &Vcpu) -> bool {
+        let _ = vcpu;
+        false
+    }
+
+    /// Whether someone else had paused the guest before the last freeze, so that the source left it alone and paused
+    /// nothing.
+    fn was_left_alone(&self) -> bool {
+        false
+    }
+
+    /// The physical address of guest virtual address `address` by the page tables that `vcpu` had at the last freeze;
+    /// `None` if it is not mapped, or if the backend doesn't read page tables.
+    fn physical(&mut self, vcpu: &Vcpu, address: u64) -> Option<u64> {
+        let _ = (vcpu, address);
+        None
+    }
+
+    /// The address at which `vcpu` sees the page tables of the kernel's half, where that half has tables of its own
+    /// (AArch64); `None` if they are not mapped. Searches for them, so it must not be called while the guest is frozen.
+    fn kernel_tables(&mut self, vcpu: &Vcpu) -> Option<u64> {
+        let _ = vcpu;
         None
     }
 
@@ -353,46 +377,6 @@ pub trait StopWorld: Send {
     /// Totals for the end of the recording, such as round trips or hypercalls: name and count.
     fn totals(&self) -> Vec<(String, u64)> {
         Vec::new()
-    }
-}
-
-/// The outcome of a freeze, known when the guest runs again.
-pub trait LastFreeze {
-    /// When [`StopWorld::resume`] resumed the guest, as [`monotonic_ns`] counts, if the call that does so may return
-    /// much later: the kernel may run the guest on the caller's processor, for as long as its scheduler sees fit.
-    /// `None`: when that call returned.
-    fn resumed_ns(&self) -> Option<u64> {
-        None
-    }
-
-    /// Whether `vcpu` may have run between [`StopWorld::freeze`] and [`StopWorld::resume`]. It may if the source
-    /// doesn't freeze its guest ([`Facts::freezes`]), or if the guardian resumed it.
-    fn has_moved(&self, vcpu: &Vcpu) -> bool {
-        let _ = vcpu;
-        false
-    }
-
-    /// Whether someone else had paused the guest already, so that the source left it alone and paused nothing.
-    fn was_left_alone(&self) -> bool {
-        false
-    }
-}
-
-/// A freeze that ended when [`StopWorld::resume`] returned, and that no other program disturbed.
-struct Undisturbed;
-
-impl LastFreeze for Undisturbed {}
-
-/// Translates addresses by a guest's own page tables, as a vCPU had them at the last freeze.
-pub trait PageTables {
-    /// The physical address of guest virtual address `address` for `vcpu`; `None` if it is not mapped.
-    fn physical(&mut self, vcpu: &Vcpu, address: u64) -> Option<u64>;
-
-    /// The address at which `vcpu` sees the page tables of the kernel's half, where that half has tables of its own
-    /// (AArch64); `None` if they are not mapped. Searches for them, so it must not be called while the guest is frozen.
-    fn kernel_tables(&mut self, vcpu: &Vcpu) -> Option<u64> {
-        let _ = vcpu;
-        None
     }
 }
 
@@ -625,7 +609,7 @@ impl<'a> Frozen<'a> {
         self.resumed = done.is_ok();
         done?;
         // Asked before the next guest's pause begins.
-        let end_ns = self.source.last_freeze().resumed_ns();
+        let end_ns = self.source.resumed_ns();
         let end_ns = end_ns.unwrap_or_else(monotonic_ns);
         Ok(end_ns.saturating_sub(self.since_ns))
     }

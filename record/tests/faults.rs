@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use uniprof_record::Ending;
 use uniprof_record::ring::Sink;
-use uniprof_record::source::{Hot, LastFreeze, Vcpu, Vcpus};
+use uniprof_record::source::{Hot, Vcpu, Vcpus};
 use uniprof_record::{Counters, Facts, Life, Plan, Source, SourceError, StopWorld, Summary};
 use uniprof_record::{monotonic_ns, realtime_ns};
 use uprof::cold::{End, EndReason, LossReason, Target};
@@ -105,8 +105,14 @@ impl StopWorld for FakeGuest {
         }
     }
 
-    fn last_freeze(&self) -> &dyn LastFreeze {
-        self
+    fn resumed_ns(&self) -> Option<u64> {
+        self.let_go_ns
+    }
+
+    fn has_moved(&self, _: &Vcpu) -> bool {
+        let number = next(&self.calls.looks);
+        number.is_multiple_of(self.faults.every_look_moved)
+            || number.is_multiple_of(self.faults.every_rescue)
     }
 
     fn between(&mut self, _: &mut Sink) -> Result<Life, SourceError> {
@@ -119,18 +125,6 @@ impl StopWorld for FakeGuest {
         } else {
             Ok(Life::Alive)
         }
-    }
-}
-
-impl LastFreeze for FakeGuest {
-    fn resumed_ns(&self) -> Option<u64> {
-        self.let_go_ns
-    }
-
-    fn has_moved(&self, _: &Vcpu) -> bool {
-        let number = next(&self.calls.looks);
-        number.is_multiple_of(self.faults.every_look_moved)
-            || number.is_multiple_of(self.faults.every_rescue)
     }
 }
 

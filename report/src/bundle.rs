@@ -108,7 +108,7 @@ pub fn bundle(
         ..BundleSummary::default()
     };
     let uuid = recording.uuid().unwrap_or_default();
-    let opened = uprof::StreamReader::open(recording.reader());
+    let opened = uprof::StreamReader::open_to_end(recording.reader());
     let opened = opened.map_err(|error| damaged(error.to_string()))?;
     let writer = Writer::without_metadata(out, uuid)?;
     let written = if redact {

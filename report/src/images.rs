@@ -22,11 +22,12 @@ pub use segments::Segments;
 pub(crate) use stubs::relocations_of;
 pub use stubs::{Stub, Stubs, Target};
 pub use symbols::{FoundSymbol, Line, LineStore, Lines, SymbolTable, TextError, demangle};
+pub use uprof::image::Segment;
 
 use crate::mapped::{Mapped, map, map_named, map_opened};
 use kernel::WrittenOver;
 use object::elf;
-use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
+use object::read::elf::{ElfFile64, FileHeader, ProgramHeader, SectionHeader};
 use object::{LittleEndian, Object, ObjectSection};
 use std::borrow::Cow;
 use std::fmt;
@@ -47,6 +48,10 @@ fn unpacked_max(packed: &[u8], limit: u64) -> u64 {
         .saturating_mul(UNPACK_RATIO_MAX)
         .min(limit)
 }
+
+/// The largest total length of the names of an image's sections, and of the notes that are read, in lengths of its
+/// file: hostile sections may all be the same bytes.
+const FILE_LENGTHS_MAX: u64 = 4;
 
 /// Linkers write around ten segments; this bounds what a hostile header can make us keep.
 const SEGMENTS_MAX: usize = 4096;
@@ -71,21 +76,6 @@ impl fmt::Display for BuildId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
-}
-
-/// One loadable piece of an image (`PT_LOAD`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment {
-    /// Its address by the image's headers.
-    pub address: ImageAddress,
-    /// Where its bytes start in the file.
-    pub file_offset: u64,
-    /// Its size in the file.
-    pub file_bytes: u64,
-    /// Its size in memory; the rest is zero.
-    pub memory_bytes: u64,
-    /// Holds code.
-    pub executable: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -168,8 +158,10 @@ impl Image {
 
     fn parse(name: String, path: Option<PathBuf>, bytes: Bytes) -> Result<Image, ImageError> {
         let data = bytes.get();
-        // The payload of a bzImage is an ELF file, never another bzImage.
-        if let Some(kernel) = vmlinuz::unpack(data) {
+        // The payload of a bzImage is an ELF file, never another bzImage, even if it has the marks of one.
+        if !data.starts_with(&elf::ELFMAG)
+            && let Some(kernel) = vmlinuz::unpack(data)
+        {
             let kernel = kernel.and_then(|kernel| {
                 let is_elf = kernel.starts_with(&elf::ELFMAG);
                 is_elf
@@ -224,17 +216,20 @@ impl Image {
             .filter(|header| header.p_type(LittleEndian) == elf::PT_LOAD)
             .take(SEGMENTS_MAX)
             .map(|header| Segment {
-                address: ImageAddress(header.p_vaddr(LittleEndian)),
+                address: header.p_vaddr(LittleEndian),
                 file_offset: header.p_offset(LittleEndian),
                 file_bytes: header.p_filesz(LittleEndian),
                 memory_bytes: header.p_memsz(LittleEndian),
-                executable: header.p_flags(LittleEndian).contains(elf::PF_X),
+                has_code: header.p_flags(LittleEndian).contains(elf::PF_X),
             })
             .collect();
         let elf = ElfFile64::<LittleEndian>::parse(data)
             .map_err(|source| broken("its section headers", source))?;
+        if has_endless_names(&elf) {
+            return Err(ImageError::EndlessNames { name });
+        }
         // An image with damaged notes is still an image, but can't be identified.
-        let build_id = elf.build_id().ok().flatten().map(|id| BuildId(id.to_vec()));
+        let build_id = build_id_of(&elf);
         Ok(Image {
             name,
             path,
@@ -359,12 +354,12 @@ impl Image {
     /// The file's bytes for `length_bytes` at `address`, if one segment has them all.
     pub fn bytes_at(&self, address: ImageAddress, length_bytes: u64) -> Option<&[u8]> {
         let segment = self.segments.iter().find(|segment| {
-            let into = address.0.wrapping_sub(segment.address.0);
+            let into = address.0.wrapping_sub(segment.address);
             into < segment.file_bytes && length_bytes <= segment.file_bytes - into
         })?;
         let start = segment
             .file_offset
-            .checked_add(address.0.wrapping_sub(segment.address.0))?;
+            .checked_add(address.0.wrapping_sub(segment.address))?;
         let end = start.checked_add(length_bytes)?;
         self.bytes()
             .get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
@@ -382,8 +377,8 @@ impl Image {
             let segment = self
                 .segments
                 .iter()
-                .find(|segment| into(segment.address.0) < segment.file_bytes)?;
-            let left_bytes = segment.file_bytes - into(segment.address.0);
+                .find(|segment| into(segment.address) < segment.file_bytes)?;
+            let left_bytes = segment.file_bytes - into(segment.address);
             return self.bytes_at(address, left_bytes.min(most_bytes));
         }
         let section = sections.find(|section| {
@@ -398,6 +393,56 @@ impl Image {
         self.bytes()
             .get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
     }
+}
+
+/// Whether the names of sections are too long together to look for one by its name.
+fn has_endless_names(elf: &ElfFile64<'_, LittleEndian>) -> bool {
+    let (data, sections) = (elf.data(), elf.elf_section_table());
+    let table = elf.elf_header().section_strings_index(LittleEndian, data);
+    let table = table.and_then(|index| sections.section(index));
+    // The end of a name that has none is looked for in the whole table.
+    let table_bytes = table.map_or(0, |table| table.sh_size(LittleEndian));
+    let names = sections.iter().map(|section| {
+        let name = sections.section_name(LittleEndian, section);
+        name.map_or(table_bytes, |name| name.len() as u64)
+    });
+    let mut left_bytes = (data.len() as u64).saturating_mul(FILE_LENGTHS_MAX);
+    for name_bytes in names {
+        let Some(left) = left_bytes.checked_sub(name_bytes) else {
+            return true;
+        };
+        left_bytes = left;
+    }
+    false
+}
+
+/// The build-id among the notes of sections, or of segments if there are no sections.
+fn build_id_of(elf: &ElfFile64<'_, LittleEndian>) -> Option<BuildId> {
+    let (data, sections) = (elf.data(), elf.elf_section_table());
+    let of_sections = sections.iter().map(|section| {
+        let notes = section.notes(LittleEndian, data);
+        (notes, section.sh_size(LittleEndian))
+    });
+    let segments = elf.elf_program_headers().iter();
+    let segments = segments.filter(|_| sections.is_empty());
+    let of_segments = segments.map(|segment| {
+        let notes = segment.notes(LittleEndian, data);
+        (notes, segment.p_filesz(LittleEndian))
+    });
+    let mut left_bytes = (data.len() as u64).saturating_mul(FILE_LENGTHS_MAX);
+    for (notes, notes_bytes) in of_sections.chain(of_segments) {
+        let Some(mut notes) = notes.ok()? else {
+            continue;
+        };
+        left_bytes = left_bytes.checked_sub(notes_bytes)?;
+        while let Some(note) = notes.next().ok()? {
+            let kind = note.n_type(LittleEndian);
+            if note.name() == elf::ELF_NOTE_GNU && kind == elf::NT_GNU_BUILD_ID {
+                return Some(BuildId(note.desc().to_vec()));
+            }
+        }
+    }
+    None
 }
 
 #[cfg(test)]
@@ -438,6 +483,71 @@ mod tests {
             mips,
             ImageError::ForeignMachine { machine: 8, .. }
         ));
+    }
+
+    /// What is packed in a bzImage may have the marks of another one, again and again.
+    #[test]
+    fn an_elf_file_is_never_unpacked_as_a_kernel() {
+        let mut both = own_image().bytes().to_vec();
+        both[0x202..0x208].copy_from_slice(b"HdrS\x0f\x02");
+        assert!(Image::from_bytes("both", both).is_ok());
+    }
+
+    /// An ELF file with this content, and sections by name, type, and range in the content. The first one has their
+    /// names.
+    fn with_sections(content: &[u8], sections: &[(u32, u32, Range<usize>)]) -> Vec<u8> {
+        let mut bytes = vec![0; 64];
+        bytes[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        // ET_DYN, EM_X86_64.
+        bytes[16..24].copy_from_slice(&[3, 0, 62, 0, 1, 0, 0, 0]);
+        bytes[40..48].copy_from_slice(&(64 + content.len() as u64).to_le_bytes());
+        bytes[52..58].copy_from_slice(&[64, 0, 56, 0, 0, 0]);
+        let count = u8::try_from(sections.len() + 1).unwrap();
+        bytes[58..64].copy_from_slice(&[64, 0, count, 0, 1, 0]);
+        bytes.extend(content);
+        bytes.extend([0; 64]);
+        for (name, kind, range) in sections {
+            bytes.extend((u64::from(*kind) << 32 | u64::from(*name)).to_le_bytes());
+            let (start, length) = (64 + range.start as u64, range.len() as u64);
+            for word in [0, 0, start, length, 0, 4, 0] {
+                bytes.extend(word.to_le_bytes());
+            }
+        }
+        bytes
+    }
+
+    #[test]
+    fn notes_that_are_in_many_sections_are_read_as_often_as_the_file_is_long() {
+        let mut content = vec![0; 8];
+        for (name, kind) in [(&b""[..], 7_u32), (&b"GNU\0"[..], 3)] {
+            let header = [name.len() as u32, 1000, kind].map(u32::to_le_bytes);
+            content.extend(header.concat());
+            content.extend(name);
+            content.extend([5; 1000]);
+        }
+        let build_id = |sections: usize| {
+            let mut all = vec![(0, 3, 0..8)];
+            all.extend((0..sections).map(|_| (0, 7, 8..1020)));
+            all.push((0, 7, 1020..content.len()));
+            let image = Image::from_bytes("notes", with_sections(&content, &all)).unwrap();
+            image.build_id().map(|id| id.0.len())
+        };
+        assert_eq!(build_id(2), Some(1000));
+        assert_eq!(build_id(50), None);
+    }
+
+    #[test]
+    fn sections_that_all_have_one_long_name_are_refused() {
+        let content = [&[0][..], &[b'n'; 10_000], &[0]].concat();
+        let opened = |sections: usize| {
+            let mut all = vec![(0, 3, 0..content.len())];
+            all.extend((0..sections).map(|_| (1, 1, 0..8)));
+            Image::from_bytes("names", with_sections(&content, &all))
+        };
+        assert!(opened(2).is_ok());
+        let refused = opened(20).unwrap_err();
+        let is_it = matches!(refused, ImageError::EndlessNames { .. });
+        assert!(is_it, "{refused}");
     }
 
     #[test]

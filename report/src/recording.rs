@@ -45,8 +45,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use tasks::TaskNames;
 use uprof::cold::{
-    ClockPair, Code, End, Exits, HandledExit, Loss, Mapping, Metadata, ModuleChange, ModuleEvent,
-    ProcessTime, SpaceEvent, TargetKind, TaskEvent, VcpuTime,
+    ClockPair, Code, End, Exits, HandledExit, Loss, Mapping, Metadata, ModuleEvent, ProcessTime,
+    SpaceEvent, TargetKind, TaskEvent, VcpuTime,
 };
 use uprof::image::ImagePart;
 use uprof::{Block, BlockPlace, Item, Payload, SampleBlock, SpanBlock, StreamReader};
@@ -271,7 +271,7 @@ impl Recording {
 
     fn scan_source(&mut self, source: &Source) -> Result<ColdEvents, RecordingError> {
         let name = self.name.clone();
-        let reader = StreamReader::open(source.reader());
+        let reader = StreamReader::open_to_end(source.reader());
         let mut reader = reader.map_err(|source| RecordingError::Open { name, source })?;
         self.uuid = reader.uuid();
         let mut cold = ColdEvents::default();
@@ -551,11 +551,8 @@ impl Recording {
     /// Adds a mapping that the file doesn't have, valid from the start.
     pub(crate) fn add_mapping(&mut self, space: u32, mapping: Mapping) {
         self.spaces.assume(space, &mapping);
-        self.assumed.push(ModuleEvent {
-            time_ns: self.start_ns,
-            space,
-            what: ModuleChange::Mapped(mapping),
-        });
+        self.assumed
+            .push(ModuleEvent::mapped(self.start_ns, space, mapping));
     }
 
     /// Mappings that the file doesn't have, for images that were found.

@@ -2,6 +2,7 @@
 //! of samples, and those lost, late or truncated. [`VIEWS`] is the table of the views.
 
 pub mod caption;
+pub(crate) mod columns;
 pub mod markdown;
 pub mod workflow;
 pub mod top;
@@ -25,7 +26,7 @@ pub mod dump;
 
 use crate::images::library::Library;
 use crate::profile::Profile;
-use crate::profile::gather::Sampled;
+use crate::profile::gather::{Sampled, names};
 use crate::recording::Recording;
 use crate::recording::unit::Unit;
 use crate::source_files::SourceFiles;
@@ -232,7 +233,22 @@ const TIME_TITLE: &str = "time: ";
 /// Letters that fit under the title of a picture 1200 pixels wide, less the note on what was omitted.
 const SUBTITLE_LETTERS: usize = 130;
 
+/// Writes how many of `all` rows are left out, if only `shown` are shown.
+fn write_left_out(all: usize, shown: usize, out: &mut dyn Write) -> io::Result<()> {
+    match all.saturating_sub(shown) {
+        0 => Ok(()),
+        more => writeln!(out, "… and {more} more (--rows 0 shows all)"),
+    }
+}
+
 impl Content<'_> {
+    /// The recordings, and their names in a view of several.
+    fn named_recordings(&self) -> (Vec<&Recording>, Vec<String>) {
+        let recordings: Vec<&Recording> = self.recordings.iter().collect();
+        let names = names(&recordings);
+        (recordings, names)
+    }
+
     /// The options for trees of calls.
     #[must_use]
     pub(crate) fn tree_options(&self) -> TreeOptions {

@@ -102,7 +102,8 @@ fn a_planted_change_is_certain_and_breaks_its_rule() {
         |text: &str| matches!(verdict(text), RuleVerdict::Broken(why) if why.contains("hash"));
     assert!(broken("hash>+5%"));
     assert!(broken("any>+5%"));
-    for kept in ["hash>+50%", "walk>+1%", "hash<-1%"] {
+    // `parse` takes a smaller share only because `hash` grew.
+    for kept in ["hash>+50%", "walk>+1%", "hash<-1%", "parse<-1%"] {
         let told = verdict(kept);
         // The verdict shows the figures that it is based on.
         let numbers = matches!(&told, RuleVerdict::Passed(how) if how.contains("points"));
@@ -119,6 +120,29 @@ fn a_planted_change_is_certain_and_breaks_its_rule() {
         low < 0.06 && 0.06 < high,
         "the truth lies outside {low} to {high}"
     );
+}
+
+#[test]
+fn a_whole_that_takes_longer_breaks_a_rule_of_any_function() {
+    let runs = [1, 2].map(|seed| recorded(seed, 30, &NAMES));
+    let mut found = compare(&[&runs[0]], &[&runs[1]]);
+    let verdict = |found: &Diff, text: &str| Rule::parse(text).unwrap().verdict(found).unwrap();
+    assert!(matches!(
+        verdict(&found, "any>+50%"),
+        RuleVerdict::Passed(_)
+    ));
+    found.times = Some(Times {
+        processor: TimeRatio::new([&[1.0, 1.01, 1.02], &[2.0, 2.01, 2.02]], true, 0.95),
+        wall: None,
+    });
+    let broken = verdict(&found, "any>+50%");
+    assert!(matches!(broken, RuleVerdict::Broken(why) if why.contains("processor time")));
+    for kept in ["any>+150%", "any<-5%", "any>+5pp"] {
+        assert!(
+            matches!(verdict(&found, kept), RuleVerdict::Passed(_)),
+            "{kept}"
+        );
+    }
 }
 
 #[test]
@@ -279,4 +303,9 @@ fn a_question_is_settled_if_a_change_is_certain_or_excluded() {
         verdict.contains(" of the 7.0 points. `hash` takes "),
         "{verdict}"
     );
+    // Shares of a part of the samples are no parts of the whole time.
+    found.options.gather.filter.from_ns = Some(1);
+    let mut out = Vec::new();
+    json::write(&found, false, &mut out).unwrap();
+    assert!(!String::from_utf8(out).unwrap().contains("accounts for"));
 }

@@ -49,18 +49,18 @@ fn read_all(bytes: Vec<u8>, random: &mut Rng) {
     let code: Vec<_> = image
         .segments()
         .iter()
-        .filter(|segment| segment.executable)
+        .filter(|segment| segment.has_code)
         .collect();
     let mut stack = vec![0u8; 4096];
     stack.iter_mut().for_each(|byte| *byte = random.u8(..));
     for segment in code.into_iter().take(4) {
         let into = random.u64(..segment.memory_bytes.clamp(1, 1 << 20));
-        let address = ImageAddress(segment.address.0.wrapping_add(into));
+        let address = ImageAddress(segment.address.wrapping_add(into));
         let _ = (table.find(address), image.bytes_at(address, 64));
         if let Some(lines) = &lines {
             let _ = lines.find(address);
         }
-        unwind(&image, &rules, segment.address.0, address.0, &mut stack);
+        unwind(&image, &rules, segment.address, address.0, &mut stack);
     }
 }
 

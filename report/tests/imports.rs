@@ -136,6 +136,17 @@ fn what_has_times_begins_with_the_first() {
 }
 
 #[test]
+fn samples_without_call_chains_have_their_frame_in_their_line() {
+    let script = "         swapper     0 [000] 12.300000: 250000 cycles:  ffffffff81000c60 work ([kernel.kallsyms])\n\
+                  \x20             dd   100 [001] 12.400000:     250000 cycles:u:            401000 f (/a)\n\
+                  \x20             dd   100 [001] 12.500000: sched:sched_switch: prev_comm=dd (x)\n\
+                  \t401000 g (/a)\n";
+    let (recording, found) = imported("perf-script", script).unwrap();
+    assert_eq!((found.samples, found.skipped), (3, 0));
+    assert_eq!(export("folded", &recording), "f 1\ng 1\nwork 1\n");
+}
+
+#[test]
 fn nonsense_is_refused_and_bounded() {
     for format in IMPORTS {
         for text in ["", "\n\n", "hello\n", "\u{0}\u{1}\u{2}", "a b c d\ne f\n"] {

@@ -5,6 +5,9 @@ mod simulated_series;
 use fastrand::Rng;
 use simulated_series::{FUNCTIONS, normal, series, sighting, step, tailed};
 use uniprof_report::diff::{Rule, RuleVerdict};
+use uniprof_report::text::Screen;
+use uniprof_report::trend::markdown;
+use uniprof_report::trend::table::TableOptions;
 use uniprof_report::trend::{Collector, Order, Point, TrendError, TrendOptions};
 
 const SERIES: u64 = 200;
@@ -123,6 +126,17 @@ fn levels_begin_with_a_version_where_versions_are_the_order() {
         .unwrap();
     assert_eq!(fresh.changes.len(), 1, "{fresh:?}");
     assert_eq!((fresh.changes[0].at, fresh.changes[0].ratio()), (20, None));
+    // A label may be any text, so it must not become Markdown.
+    let mut out = Vec::new();
+    let options = TableOptions {
+        rows: 0,
+        screen: Screen::default(),
+    };
+    markdown::write(&trend, options, &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    for code in ["since `1.10`", "from `1.2` to `1.10`", "| `1.10` |"] {
+        assert!(text.contains(code), "{code}: {text}");
+    }
 }
 
 #[test]

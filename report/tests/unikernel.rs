@@ -59,10 +59,10 @@ fn unwinder(image: &Path) -> Unwinder {
     let image = Arc::new(Image::open(image).unwrap());
     let arch = image.arch();
     let rules = Arc::new(UnwindRules::of(&image, None));
-    let code = image.segments().iter().filter(|segment| segment.executable);
+    let code = image.segments().iter().filter(|segment| segment.has_code);
     let modules = code.map(|segment| Module {
-        start: segment.address.0,
-        end: segment.address.0 + segment.memory_bytes,
+        start: segment.address,
+        end: segment.address + segment.memory_bytes,
         bias: 0,
         rules: Arc::clone(&rules),
         image: Some(Arc::clone(&image)),

@@ -542,6 +542,18 @@ fn check(recording: &Recording) {
 }
 
 #[test]
+fn many_vcpus_cost_what_they_are_and_not_their_square() {
+    let begun = std::time::Instant::now();
+    let times = (0..30_000).map(|number| time(number, 0, 500, &[(Place::Halted, 500)]));
+    let recording = recorded(&Guest {
+        times: times.collect(),
+        ..Guest::default()
+    });
+    assert_eq!(profile(&recording).account.vcpus, 30_000);
+    assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+}
+
+#[test]
 fn records_that_contradict_each_other_count_no_longer_than_their_interval() {
     let (guest, halted) = (Place::Guest, Place::Halted);
     let huge = VcpuTime {
@@ -915,7 +927,7 @@ fn firefox_has_a_thread_for_each_vcpu_whose_time_is_its_wall_time() {
     assert_eq!(samples["weightType"], "tracing-ms");
     let weights = samples["weight"].as_array().unwrap().iter();
     let sum_ms: i64 = weights.filter_map(serde_json::Value::as_i64).sum();
-    // A stack loses less than a millisecond.
+    // A thread loses less than a millisecond.
     assert!((980..=1000).contains(&sum_ms), "{sum_ms}");
     let text = json.to_string();
     assert!(

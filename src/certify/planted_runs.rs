@@ -2,7 +2,7 @@
 
 use crate::certify::beside::Peer;
 use crate::certify::finding::Tally;
-use crate::compare::program_output::{last_messages, length_and_hash};
+use crate::compare::program_output::{OutputReader, last_messages};
 use anyhow::{Context, anyhow, bail};
 use std::fs::File;
 use std::io::BufWriter;
@@ -174,16 +174,11 @@ impl<'a> PlantedRuns<'a> {
         let streams = [&no_input as &dyn AsRawFd, &writer, &said].map(AsRawFd::as_raw_fd);
         let program = Program::start(self.command.clone(), streams)?;
         drop(writer);
-        let (run, output) = std::thread::scope(|scope| {
-            let output = scope.spawn(|| length_and_hash(reader));
-            let run = self.sampled(scope, program, plant, path);
-            (run, output.join())
-        });
-        let run = run?;
-        let output = output.map_err(|_| anyhow!("the reader of the program's output failed"))?;
+        let output = OutputReader::start(reader)?;
+        let run = std::thread::scope(|scope| self.sampled(scope, program, plant, path))?;
         self.judge(Deed {
             status: run.status,
-            output: output?,
+            output: output.finish()?,
         })?;
         Ok(run)
     }

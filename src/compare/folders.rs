@@ -1,7 +1,5 @@
 //! Recordings of a folder, one for each run, as `record --runs` writes them.
 
-use crate::images::place_given;
-use crate::output::keep;
 use crate::selection::Selecting;
 use anyhow::{Context, bail};
 use std::fs;
@@ -33,7 +31,8 @@ pub fn open(
             paths.len()
         );
     }
-    let opened = paths.iter().map(|path| one(path, selecting, library));
+    let opened = paths.iter();
+    let opened = opened.map(|path| selecting.open_to_compare(path, library));
     let mut opened = opened.collect::<anyhow::Result<Vec<Recording>>>()?;
     opened.sort_by_key(Recording::start_realtime_ns);
     Ok(opened)
@@ -53,18 +52,6 @@ pub fn paths(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     paths.retain(|path| path.extension().is_some_and(|ending| ending == "uprof"));
     paths.sort();
     Ok(paths)
-}
-
-/// Opens a recording.
-///
-/// # Errors
-/// It can't be read.
-pub fn one(path: &Path, selecting: &Selecting, library: &Library) -> anyhow::Result<Recording> {
-    keep(path);
-    let recording = Recording::open(path).context("cannot compare")?;
-    let mut recording = selecting.part_of(recording)?;
-    place_given(&mut recording, library);
-    Ok(recording)
 }
 
 /// Whether runs of both sides were made in turns: each pair before the next.

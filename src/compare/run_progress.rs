@@ -1,6 +1,6 @@
 //! The progress of runs on a terminal: which run, how much longer at most, and how far the comparison has come.
 
-use crate::progress::ProgressLine;
+use crate::terminal;
 use std::time::Instant;
 use uniprof_report::diff::Standing;
 
@@ -11,7 +11,6 @@ pub struct RunProgress {
     done: usize,
     most: usize,
     standing: String,
-    line: ProgressLine,
 }
 
 impl RunProgress {
@@ -22,7 +21,6 @@ impl RunProgress {
             done: 0,
             most,
             standing: String::new(),
-            line: ProgressLine::new(),
         }
     }
 
@@ -37,7 +35,7 @@ impl RunProgress {
                 seconds * (2 * self.most).saturating_sub(done) as f64
             ),
         };
-        self.line.tell(&format!(
+        terminal::show_line(&format!(
             "run {} of at most {} of {}{left}{}",
             self.done / 2 + 1,
             self.most,
@@ -51,10 +49,5 @@ impl RunProgress {
     pub fn stands(&mut self, standing: &Standing) {
         let (certain, open) = (standing.certain, standing.open.len());
         self.standing = format!("; {certain} certain, {open} open");
-    }
-
-    /// Removes the line.
-    pub fn clear(&self) {
-        self.line.clear();
     }
 }

@@ -2,11 +2,12 @@
 //! something else than the first one, is reported and not used.
 
 use super::commands::SideCommand;
-use super::program_output::{last_messages, length_and_hash};
+use super::program_output::{OutputReader, last_messages};
 use crate::selection::say;
 use anyhow::{Context, bail};
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -79,28 +80,32 @@ impl<'a> Runs<'a> {
             if is_stopped() {
                 return Ok(None);
             }
-            let deed = self.record(side, &path);
-            // The signal ended the run as well.
-            if is_stopped() {
+            let left_out = match self.record(side, &path) {
+                // The signal ended the run as well.
+                _ if is_stopped() => Ok(None),
+                Ok(deed) => match self.sides[side].judge(deed) {
+                    None => return Ok(Some(path)),
+                    why => Ok(why),
+                },
+                Err(error) => Err(error),
+            };
+            // A part of a run, or a run that did something else, must not be compared later.
+            let _ = fs::remove_file(&path);
+            let Some(why) = left_out? else {
                 return Ok(None);
-            }
-            match self.sides[side].judge(deed?) {
-                None => return Ok(Some(path)),
-                Some(why) => {
-                    let left = &mut self.sides[side];
-                    left.left_out += 1;
-                    say(&format!(
-                        "a run of {} is left out: {why}",
-                        left.command.text
-                    ));
-                    if left.left_out > LEFT_OUT_MAX {
-                        bail!(
-                            "{} runs of `{}` could not be used, and can't be compared with the others",
-                            left.left_out,
-                            left.command.text
-                        );
-                    }
-                }
+            };
+            let left = &mut self.sides[side];
+            left.left_out += 1;
+            say(&format!(
+                "a run of {} is left out: {why}",
+                left.command.text
+            ));
+            if left.left_out > LEFT_OUT_MAX {
+                bail!(
+                    "{} runs of `{}` could not be used, and can't be compared with the others",
+                    left.left_out,
+                    left.command.text
+                );
             }
         }
     }
@@ -130,6 +135,7 @@ impl<'a> Runs<'a> {
             let done = Command::new("sh")
                 .args(["-c", prepare])
                 .stdin(Stdio::null())
+                .stdout(io::stderr())
                 .status();
             let done = done.with_context(|| format!("cannot run --prepare '{prepare}'"))?;
             if !done.success() {
@@ -151,14 +157,13 @@ impl<'a> Runs<'a> {
             .stderr(File::create(&said)?)
             .spawn()
             .context("cannot start the recorder")?;
-        let output = recorder
-            .stdout
-            .take()
-            .map(length_and_hash)
-            .transpose()?
-            .unwrap_or_default();
+        let output = recorder.stdout.take().map(OutputReader::start);
+        let output = output.transpose()?;
         let status = recorder.wait()?;
-        let said = last_messages(&said);
+        let output = output.map(OutputReader::finish);
+        let messages = last_messages(&said);
+        let _ = fs::remove_file(&said);
+        let (said, output) = (messages, output.transpose()?.unwrap_or_default());
         let is_first = self.sides[side].first.is_none();
         match status.code() {
             _ if !path.exists() => bail!("cannot record `{}`: {said}", command.text),

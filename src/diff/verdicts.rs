@@ -1,7 +1,7 @@
 //! Flags of comparisons: what is asked, how certain an answer must be, and in which form it is written.
 
 use crate::form::FormFlag;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, unless_closed};
 use crate::output::write_to_stdout;
 use crate::quantity::parse_share;
 use crate::selection::{inform, say};
@@ -10,8 +10,8 @@ use anyhow::bail;
 use uniprof_report::diff::json::JsonSource;
 use uniprof_report::diff::listing::ListingSource;
 use uniprof_report::diff::{
-    Comparison, Diff, DiffOptions, Inquiry, Rule, RuleError, RuleSubject, RuleVerdict, json,
-    markdown, table, workflow,
+    Comparison, Diff, DiffOptions, Inquiry, Rule, RuleSubject, RuleVerdict, json, markdown, table,
+    workflow,
 };
 use uniprof_report::views::workflow::{Level, annotate};
 
@@ -29,7 +29,7 @@ pub struct Verdicts {
     pub explain: bool,
     /// Exit 1 if a change is certain at that size: 'netfront_rx>+5%', 'any>+2%', 'parse>+0.5pp'; may be repeated. A
     /// named function is tested alone, so smaller changes of it are certain than in the table
-    #[arg(long, value_name = "RULE", value_parser = parse_rule)]
+    #[arg(long, value_name = "RULE", value_parser = Rule::parse)]
     pub fail_if: Vec<Rule>,
     /// Let a rule pass if neither side has its function
     #[arg(long, requires = "fail_if")]
@@ -114,11 +114,17 @@ impl Verdicts {
         self.showing.write(|out| write(found, options, out))
     }
 
-    /// The outcome by the rules of `--fail-if`.
-    pub fn apply_rules<S, V>(&self, found: &Comparison<S, V>) -> anyhow::Result<Outcome>
+    /// The outcome by the rules of `--fail-if`, after the comparison was `written`. They hold also where its reader had
+    /// seen enough.
+    pub fn apply_rules<S, V>(
+        &self,
+        found: &Comparison<S, V>,
+        written: anyhow::Result<()>,
+    ) -> anyhow::Result<Outcome>
     where
         Comparison<S, V>: RuleSubject,
     {
+        unless_closed(written)?;
         let is_incomplete = found.accounts.iter().any(|account| account.is_incomplete());
         let outcome = Outcome::lossy_if(is_incomplete);
         let how = (self.format, self.allow_missing);
@@ -141,7 +147,7 @@ pub fn apply_rules(
             RuleVerdict::Broken(why) => {
                 say(&why);
                 if format == FormFlag::Github {
-                    write_to_stdout(|out| annotate(Level::Error, &why, out))?;
+                    unless_closed(write_to_stdout(|out| annotate(Level::Error, &why, out)))?;
                 }
                 outcome = Outcome::Lossy;
             }
@@ -153,8 +159,4 @@ pub fn apply_rules(
         bail!("{why}; is it spelt as in the table? --allow-missing lets the rule pass");
     }
     Ok(outcome)
-}
-
-fn parse_rule(text: &str) -> Result<Rule, RuleError> {
-    Rule::parse(text)
 }

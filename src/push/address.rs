@@ -2,6 +2,7 @@
 //! password: addresses are printed.
 
 use anyhow::{anyhow, bail};
+use std::net::Ipv4Addr;
 use uniprof_report::push::{PROTOCOLS, Protocol};
 use ureq::http::Uri;
 
@@ -31,7 +32,9 @@ impl Address {
     /// Whether others can read what is sent: it is not encrypted, and leaves this machine.
     pub fn is_open(&self) -> bool {
         let host = self.0.host().unwrap_or_default();
-        let is_here = host == "localhost" || host.starts_with("127.") || host == "[::1]";
+        // `127.0.0.1.example` is a name, and may be any machine's.
+        let is_loopback = host.parse::<Ipv4Addr>().is_ok_and(|it| it.is_loopback());
+        let is_here = host == "localhost" || is_loopback || host == "[::1]";
         self.0.scheme_str() == Some("http") && !is_here
     }
 
@@ -103,6 +106,9 @@ mod tests {
             ("https://a.example", false),
             ("http://localhost:1", false),
             ("http://127.0.0.1:1", false),
+            ("http://127.1.2.3", false),
+            ("http://127.evil.example", true),
+            ("http://127.0.0.1.example", true),
             ("http://[::1]:1", false),
         ] {
             assert_eq!(Address::parse(text).unwrap().is_open(), is_open, "{text}");

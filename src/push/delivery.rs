@@ -6,6 +6,8 @@ use super::deadline::Deadline;
 use super::spool::Spool;
 use crate::selection::{inform, say};
 use anyhow::Context;
+use std::collections::HashSet;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use uniprof_report::push::Verdict;
 
@@ -36,6 +38,8 @@ pub struct Delivery<'a> {
     deadline: &'a Deadline,
     /// When the first attempt since the last success began.
     since: Option<Instant>,
+    /// Messages that were accepted but could not be removed from the spool: they must not be sent again.
+    unremoved: HashSet<PathBuf>,
     /// Messages that were accepted.
     pub delivered: u64,
     /// Messages that were accepted after an attempt without an answer.
@@ -61,6 +65,7 @@ impl<'a> Delivery<'a> {
             deadline,
             refused: 0,
             since: None,
+            unremoved: HashSet::new(),
             delivered: 0,
             repeated: 0,
         }
@@ -130,7 +135,19 @@ impl<'a> Delivery<'a> {
         };
         loop {
             let waiting = spool.waiting().context("cannot read the spool")?;
+            let (removable, waiting): (Vec<PathBuf>, Vec<PathBuf>) = waiting
+                .into_iter()
+                .partition(|path| self.unremoved.contains(path));
             if waiting.is_empty() {
+                for path in removable {
+                    spool.remove(&path).with_context(|| {
+                        format!(
+                            "{} is delivered but can't be removed; remove it, or it is delivered again",
+                            path.display()
+                        )
+                    })?;
+                    self.unremoved.remove(&path);
+                }
                 return Ok(Left::Nothing);
             }
             for path in waiting {
@@ -139,7 +156,12 @@ impl<'a> Delivery<'a> {
                     continue;
                 };
                 match self.deliver(&message) {
-                    Fate::Delivered => spool.remove(&path).with_context(cannot)?,
+                    Fate::Delivered => {
+                        // What follows goes first; then this is tried again.
+                        if spool.remove(&path).is_err() {
+                            self.unremoved.insert(path);
+                        }
+                    }
                     Fate::Refused(why) => {
                         let aside = spool.refuse(&path).with_context(cannot)?;
                         let (url, aside) = (&self.client.url, aside.display());

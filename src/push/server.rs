@@ -6,6 +6,9 @@ use super::headers;
 use anyhow::Context;
 use std::path::Path;
 
+/// The header that names a tenant of Pyroscope. Any other may be a credential, as `X-Api-Key` is.
+const TENANT: &str = "x-scope-orgid";
+
 /// What the command line says of a server.
 pub struct Server<'a> {
     /// The flag that names it.
@@ -33,12 +36,39 @@ impl Server<'_> {
         let (url, protocol) = address.for_format(self.format)?;
         let headers = self.header_file.map(headers::read).transpose()?;
         let headers = headers.unwrap_or_default();
-        let has_credentials = headers.iter().any(|(name, _)| name == "authorization");
+        let has_credentials = headers.iter().any(|(name, _)| name != TENANT);
         let warning = (address.is_open() && has_credentials).then(|| {
             format!(
                 "warning: the credentials go to {url} unencrypted; name it with https:// if it can do that"
             )
         });
         Ok((Client::new(url, protocol, headers, self.ca_file)?, warning))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_sends_credentials_unencrypted_is_warned() {
+        for (url, line, is_warned) in [
+            ("http://a.example:4040", "Authorization: Bearer a", true),
+            ("http://a.example:4040", "X-Api-Key: a", true),
+            ("http://a.example:4040", "X-Scope-OrgID: a", false),
+            ("https://a.example:4040", "X-Api-Key: a", false),
+        ] {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), line).unwrap();
+            let server = Server {
+                flag: "--to",
+                url,
+                format: Some("pyroscope"),
+                header_file: Some(file.path()),
+                ca_file: None,
+            };
+            let (_, warning) = server.client().unwrap();
+            assert_eq!(warning.is_some(), is_warned, "{url} {line}");
+        }
     }
 }

@@ -100,6 +100,7 @@ fn convert(
 fn deliver(client: &Client, spool: &Spool, deadline: &Deadline) -> Delivered {
     let mut delivery = Delivery::new(client, deadline);
     let mut waits_since = None;
+    let mut last_said = String::new();
     let why = loop {
         let is_over = deadline.is_closed();
         match delivery.deliver_all(spool) {
@@ -127,7 +128,14 @@ fn deliver(client: &Client, spool: &Spool, deadline: &Deadline) -> Delivered {
             }
             Ok(Left::From(Fate::Delivered | Fate::Refused(_))) => {}
             Err(error) if is_over => break Some(describe(&error)),
-            Err(_) => deadline.pause(REST),
+            Err(error) => {
+                let error = describe(&error);
+                if error != last_said {
+                    say(&format!("warning: {error}; trying again"));
+                    last_said = error;
+                }
+                deadline.pause(REST);
+            }
         }
         waits_since = None;
     };

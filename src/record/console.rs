@@ -35,12 +35,11 @@ struct ConsoleWatch {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Looks for a text in a stream (Knuth, Morris, Pratt, 1977: linear, without going back).
+/// Looks for a text in a stream.
 struct Text {
     bytes: Vec<u8>,
-    /// For each prefix, the length of the longest shorter one that ends it.
-    borders: Vec<usize>,
-    matched: usize,
+    /// The end of the stream, which may have the text's begin.
+    end: Vec<u8>,
 }
 
 /// Records a boot until its monitor has printed `text`.
@@ -143,33 +142,19 @@ impl Drop for ConsoleWatch {
 
 impl Text {
     fn new(bytes: &[u8]) -> Self {
-        let mut text = Text {
+        Text {
             bytes: bytes.to_vec(),
-            borders: vec![0],
-            matched: 0,
-        };
-        for &byte in bytes.iter().skip(1) {
-            text.step(byte);
-            text.borders.push(text.matched);
+            end: Vec::new(),
         }
-        text.matched = 0;
-        text
-    }
-
-    fn step(&mut self, byte: u8) {
-        while self.matched > 0 && self.bytes.get(self.matched) != Some(&byte) {
-            self.matched = self.borders.get(self.matched - 1).copied().unwrap_or(0);
-        }
-        self.matched += usize::from(self.bytes.get(self.matched) == Some(&byte));
     }
 
     /// Whether the text ends in this piece of the stream.
     fn is_in(&mut self, piece: &[u8]) -> bool {
-        let mut is_found = false;
-        for &byte in piece {
-            self.step(byte);
-            is_found |= self.matched == self.bytes.len();
-        }
+        self.end.extend_from_slice(piece);
+        let mut windows = self.end.windows(self.bytes.len().max(1));
+        let is_found = windows.any(|window| window == self.bytes);
+        let kept = self.bytes.len().saturating_sub(1).min(self.end.len());
+        self.end.drain(..self.end.len() - kept);
         is_found
     }
 }

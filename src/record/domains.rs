@@ -13,7 +13,6 @@ use crate::target::{self, Company};
 use crate::terminal;
 use anyhow::{Context, bail};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -231,7 +230,6 @@ impl Recordings<'_> {
 
     /// Handles domains that appear and recordings that end, until there are no more.
     fn attend(&mut self) {
-        let is_watched = terminal::is_watched();
         let mut takes_up = self.args.all_domains;
         loop {
             let is_over = signal::stop_signal().is_some() || self.left() == Some(Duration::ZERO);
@@ -247,13 +245,13 @@ impl Recordings<'_> {
                 break;
             }
             if let Ok((id, summary)) = self.ended.recv_timeout(LOOK_EVERY) {
-                clear(is_watched);
+                terminal::clear_line();
                 self.end(id, summary);
-            } else if is_watched {
+            } else {
                 self.show_progress();
             }
         }
-        clear(is_watched);
+        terminal::clear_line();
     }
 
     /// How much is left of the requested duration.
@@ -395,13 +393,6 @@ impl Recordings<'_> {
             counted(|counters| &counters.dropped),
             quantity::bytes(counted(|counters| &counters.bytes)),
         );
-        let _ = write!(io::stderr(), "\r\x1b[K{line}");
-    }
-}
-
-/// Clears the line that shows the progress.
-fn clear(is_watched: bool) {
-    if is_watched {
-        let _ = write!(io::stderr(), "\r\x1b[K");
+        terminal::show_line(&line);
     }
 }

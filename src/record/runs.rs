@@ -10,6 +10,7 @@ use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::process::Command;
+use uniprof_record::signal;
 
 /// The default folder of recordings.
 const DEFAULT_FOLDER: &str = "runs";
@@ -32,29 +33,41 @@ pub fn run(args: &Args, count: u32) -> anyhow::Result<Outcome> {
         .position(|word| word == "--")
         .unwrap_or(words.len());
     let mut others = 0;
-    let mut first = None;
+    // The recorder, which gets a terminal's signals as well, ends first.
+    signal::hold_stops();
     for number in 1..=count {
         let path = folder.join(format!("{number:03}.uprof"));
         let mut recorder = Command::new(std::env::current_exe()?);
         recorder
             .args(without_runs(&words[..flags]))
+            // The command's status, or that samples were lost.
+            .arg("--exit-status")
             .arg("--run")
             .arg(&path);
         let status = recorder
             .args(&words[flags..])
             .status()
             .context("cannot start a recorder")?;
+        if let Some(signal) = signal::stop_signal() {
+            // It is a part of a run.
+            let _ = std::fs::remove_file(&path);
+            bail!(
+                "{signal} in run {number} of {count}: {} has the runs before it",
+                folder.display()
+            );
+        }
         if !path.exists() {
             bail!("run {number} of {count} could not be recorded");
         }
         let Some(code) = status.code() else {
             bail!("the recorder of run {number} was killed: {status}");
         };
-        if code != *first.get_or_insert(code) || code != 0 {
+        if code != 0 {
             others += 1;
             let path = path.display();
             terminal::say(format_args!(
-                "uniprof: run {number} ended with status {code}; remove {path} if it did not do its work"
+                "uniprof: run {number} ended with status {code}, or lost samples; remove {path} if it did not do its \
+                 work"
             ));
         }
     }

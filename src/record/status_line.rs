@@ -2,7 +2,7 @@
 
 use crate::record::Args;
 use crate::{quantity, terminal};
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
@@ -34,10 +34,9 @@ impl StatusLine {
         let (done, wait) = channel();
         let thread = std::thread::spawn(move || {
             while wait.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
-                let line = text(&counters);
-                let _ = write!(io::stderr(), "\r\x1b[K{line}");
+                terminal::show_line(&text(&counters));
             }
-            let _ = write!(io::stderr(), "\r\x1b[K");
+            terminal::clear_line();
         });
         StatusLine {
             done: Some(done),

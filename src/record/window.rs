@@ -157,7 +157,7 @@ fn attend(received: &Receiver<KeepEvent>, file: &Path) -> Option<anyhow::Result<
             KeepEvent::Save(capture) => save(capture, file, &mut number),
             KeepEvent::Last(capture) => last = Some(put_last(capture, file)),
             KeepEvent::Trouble(what) => {
-                clear_line();
+                terminal::clear_line();
                 terminal::say(format_args!("uniprof: {}: {what}", file.display()));
             }
         }
@@ -170,7 +170,7 @@ fn save(mut capture: Capture, file: &Path, number: &mut u32) {
     let replies = std::mem::take(&mut capture.replies);
     let reason = capture.reason.clone();
     let saved = put_numbered(capture, file, number);
-    clear_line();
+    terminal::clear_line();
     let answer = match saved {
         Ok((path, saved)) => {
             terminal::inform(format_args!(
@@ -248,11 +248,4 @@ fn write(capture: Capture, out: impl Write) -> io::Result<Saved> {
     let saved = capture.write(&mut out)?;
     out.flush()?;
     Ok(saved)
-}
-
-/// Clears the line that shows the progress, before a message.
-fn clear_line() {
-    if terminal::is_watched() {
-        let _ = write!(io::stderr(), "\r\x1b[K");
-    }
 }

@@ -214,7 +214,7 @@ impl Gathered {
             view: query.view,
             subject: printable(recording.subject()).into_owned(),
             seconds: recording.seconds(),
-            samples: profile.account.counted,
+            samples: profile.account.counted_samples(),
             loads: loads(recording, profile),
             cost: cost(recording, profile),
             notes: self.snapshot.notes.clone(),

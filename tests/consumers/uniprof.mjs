@@ -86,9 +86,10 @@ export function stacks(recording, ...more) {
   return found
 }
 
-/** A stack in the form in which `stacks` has it: folded text has no other place for a semicolon. */
+/** A stack in the form in which `stacks` has it: folded text has no other place for a semicolon, or for a number at the
+ * end of a frame. */
 export function folded(frames) {
-  return frames.map(frame => frame.replaceAll(';', ':')).join(';')
+  return frames.map(frame => frame.replaceAll(';', ':').replace(/ ([\d.]*)$/u, '\u00a0$1')).join(';')
 }
 
 /** Own and total samples of each function: `[own, total]`. */

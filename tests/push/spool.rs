@@ -80,6 +80,30 @@ fn a_spool_keeps_what_is_not_delivered_and_takes_no_more_than_it_may() {
 }
 
 #[test]
+fn what_cannot_be_removed_is_delivered_once_and_holds_up_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = folder.path().join("spool");
+    let (there, is_blocked) = (spool.clone(), AtomicBool::new(false));
+    let server = Receiver::start(move |_| {
+        if !is_blocked.swap(true, Ordering::Relaxed) {
+            // Not even root can remove a folder as a file. The first name is sent first.
+            let first = there.join(names(&there).first().unwrap());
+            fs::remove_file(&first).unwrap();
+            fs::create_dir(&first).unwrap();
+        }
+        accept()
+    });
+    let words = ["--spool", spool.to_str().unwrap(), "--every", "500ms"];
+    let (code, said) = push(&server.url(PUSH), &with(&words, &[&pack()]));
+    assert!(code == 2 && said.contains("can't be removed"), "{said}");
+    let received = server.take();
+    let ids: BTreeSet<String> = received.iter().map(|one| id_of(&one.body)).collect();
+    assert!(received.len() > 2 && ids.len() == received.len());
+    // The folder, and the lock.
+    assert_eq!(names(&spool).len(), 2);
+}
+
+#[test]
 fn success_can_be_a_refusal() {
     // A partial success that rejects one profile, with its reason; then one with a warning alone.
     let rejects = b"\x0a\x0c\x08\x01\x12\x08no frame";

@@ -14,6 +14,17 @@ pub struct ModuleEvent {
     pub what: ModuleChange,
 }
 
+impl ModuleEvent {
+    /// Part of an image was mapped.
+    pub fn mapped(time_ns: u64, space: u32, mapping: Mapping) -> Self {
+        ModuleEvent {
+            time_ns,
+            space,
+            what: ModuleChange::Mapped(mapping),
+        }
+    }
+}
+
 /// A change of an address space.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "StoredChange", into = "StoredChange")]
@@ -27,7 +38,7 @@ pub enum ModuleChange {
 }
 
 /// Part of an image in an address space.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Mapping {
     /// First address.
     pub start: u64,
@@ -39,7 +50,8 @@ pub struct Mapping {
     pub path: String,
     /// GNU build-id, empty if there is none. For code generated at run time, a number that distinguishes its tables.
     pub build_id: Vec<u8>,
-    /// The mapped file; `None` if there is none or it is unknown.
+    /// The mapped file; `None` if there is none or it is unknown. It is stored beside the other fields, if known.
+    #[serde(skip)]
     pub file: Option<MappedFile>,
 }
 
@@ -115,57 +127,33 @@ impl Contents {
 /// A change as stored. A mapping whose file is known has a variant of its own.
 #[derive(Serialize, Deserialize)]
 enum StoredChange {
-    Mapped(Place),
+    Mapped(Mapping),
     Cleared,
     CopiedFrom(u32),
-    MappedFile(Place, MappedFile),
-}
-
-#[derive(Serialize, Deserialize)]
-struct Place {
-    start: u64,
-    length: u64,
-    file_offset: u64,
-    path: String,
-    build_id: Vec<u8>,
+    MappedFile(Mapping, MappedFile),
 }
 
 impl From<ModuleChange> for StoredChange {
     fn from(change: ModuleChange) -> StoredChange {
-        let mapping = match change {
-            ModuleChange::Mapped(mapping) => mapping,
-            ModuleChange::Cleared => return StoredChange::Cleared,
-            ModuleChange::CopiedFrom(space) => return StoredChange::CopiedFrom(space),
-        };
-        let place = Place {
-            start: mapping.start,
-            length: mapping.length,
-            file_offset: mapping.file_offset,
-            path: mapping.path,
-            build_id: mapping.build_id,
-        };
-        match mapping.file {
-            Some(file) => StoredChange::MappedFile(place, file),
-            None => StoredChange::Mapped(place),
+        match change {
+            ModuleChange::Mapped(mapping) => match mapping.file {
+                Some(file) => StoredChange::MappedFile(mapping, file),
+                None => StoredChange::Mapped(mapping),
+            },
+            ModuleChange::Cleared => StoredChange::Cleared,
+            ModuleChange::CopiedFrom(space) => StoredChange::CopiedFrom(space),
         }
     }
 }
 
 impl From<StoredChange> for ModuleChange {
     fn from(change: StoredChange) -> ModuleChange {
-        let mapped = |place: Place, file| {
-            ModuleChange::Mapped(Mapping {
-                start: place.start,
-                length: place.length,
-                file_offset: place.file_offset,
-                path: place.path,
-                build_id: place.build_id,
-                file,
-            })
-        };
         match change {
-            StoredChange::Mapped(place) => mapped(place, None),
-            StoredChange::MappedFile(place, file) => mapped(place, Some(file)),
+            StoredChange::Mapped(mapping) => ModuleChange::Mapped(mapping),
+            StoredChange::MappedFile(mapping, file) => ModuleChange::Mapped(Mapping {
+                file: Some(file),
+                ..mapping
+            }),
             StoredChange::Cleared => ModuleChange::Cleared,
             StoredChange::CopiedFrom(space) => ModuleChange::CopiedFrom(space),
         }

@@ -214,11 +214,6 @@ impl RuleSet {
             .unwrap_or(&[])
     }
 
-    /// The saves of all rules.
-    pub fn all_saves(&self) -> &[Save] {
-        &self.saves
-    }
-
     /// The expression with this number; empty if there is none.
     pub fn expression(&self, number: u32) -> &[u8] {
         let end = |number: u32| self.expression_ends.get(number as usize).copied();

@@ -163,9 +163,10 @@ impl Changes {
 impl<'a> DetailReader<'a> {
     pub fn new(payload: &'a [u8], directory: &Directory) -> Self {
         let columns = Details::ALL.iter().enumerate();
-        let present = columns.filter(|(_, detail)| directory.has(detail.column));
+        let present = columns.filter(|(_, detail)| directory.has(detail.column.number()));
         let cursors = present.map(|(index, detail)| {
-            let cursor = directory.column(payload, detail.column);
+            let column = detail.column;
+            let cursor = directory.column(payload, column.number(), column.name());
             let cursor = match detail.coding {
                 Coding::PlusOne => DetailCursor::PlusOne(cursor),
                 Coding::Changes => DetailCursor::Changes(cursor, Changes::default()),

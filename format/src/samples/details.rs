@@ -5,7 +5,6 @@
 //! format-spec.md are sufficient (`detail_columns`). The other columns depend on each other and have code of their own
 //! (`writer`, `reader`).
 
-use crate::directory::ColumnTag;
 use crate::tags::tags;
 
 /// Declares columns and [`Details`] in one table. A row has number, name, and whether a reader that doesn't know the
@@ -18,16 +17,6 @@ macro_rules! columns {
         tags! {
             /// Columns of a sample block (format-spec.md, section 5).
             Column: u16 { $($(#[$doc])* $variant = $number $text,)* }
-        }
-
-        impl ColumnTag for Column {
-            fn number(self) -> u16 {
-                Column::number(self)
-            }
-
-            fn name(self) -> &'static str {
-                Column::name(self)
-            }
         }
 
         impl Column {

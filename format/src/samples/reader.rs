@@ -31,7 +31,7 @@ impl SampleBlock {
     pub(crate) fn decode(payload: Vec<u8>, rows: usize) -> Result<Self, Fault> {
         at_most_rows("number of samples", rows)?;
         let directory = Directory::parse(&payload, is_known)?;
-        let column = |column| directory.column(&payload, column);
+        let column = |it: Column| directory.column(&payload, it.number(), it.name());
         let table = TableReader {
             steps: column(Column::NodeStep),
             places: column(Column::NodePlace),
@@ -87,8 +87,10 @@ impl SampleBlock {
 
     /// The rows, in the order in which they were taken.
     pub fn rows(&self) -> Rows<'_> {
-        let column = |column| self.directory.column(&self.payload, column);
-        let optional = |name| self.directory.has(name).then(|| column(name));
+        let (payload, directory) = (&self.payload, &self.directory);
+        let column = |it: Column| directory.column(payload, it.number(), it.name());
+        let has = |it: Column| directory.has(it.number());
+        let optional = |it| has(it).then(|| column(it));
         Rows {
             block: self,
             left: self.rows,
@@ -98,11 +100,11 @@ impl SampleBlock {
             state: NumberReader(optional(Column::State)),
             chain: NumberReader(optional(Column::Chain)),
             stop: NumberReader(optional(Column::Stop)),
-            details: DetailReader::new(&self.payload, &self.directory),
+            details: DetailReader::new(payload, directory),
             off_cpu: NumberReader(optional(Column::OffCpu)),
             waits: NumberReader(optional(Column::Waits)),
-            registers: RegisterReader::new(&self.payload, &self.directory, &self.masks, self.equal),
-            stacks: self.directory.has(Column::StackLength).then(|| {
+            registers: RegisterReader::new(payload, directory, &self.masks, self.equal),
+            stacks: has(Column::StackLength).then(|| {
                 RawStackReader::new([
                     column(Column::StackAddress),
                     column(Column::StackLength),

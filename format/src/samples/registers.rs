@@ -131,14 +131,15 @@ impl<'a> RegisterReader<'a> {
         masks: &'a [u64],
         (equal_frame, equal_stack): (u64, u64),
     ) -> Option<Self> {
-        directory.has(Column::RegisterMask).then(|| RegisterReader {
+        let mask = Column::RegisterMask;
+        directory.has(mask.number()).then(|| RegisterReader {
             masks,
-            mask_index: directory.column(payload, Column::RegisterMask),
+            mask_index: directory.column(payload, mask.number(), mask.name()),
             equal_frame,
             equal_stack,
             values: (0..64)
                 .map(|number: u8| {
-                    directory.numbered(payload, REGISTER_COLUMN + u16::from(number), "register")
+                    directory.column(payload, REGISTER_COLUMN + u16::from(number), "register")
                 })
                 .collect(),
             before: Vec::new(),

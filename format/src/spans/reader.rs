@@ -22,7 +22,7 @@ pub struct SpanBlock {
 impl SpanBlock {
     pub(crate) fn decode(payload: Vec<u8>) -> Result<Self, Fault> {
         let directory = Directory::parse(&payload, |id| SpanColumn::from_number(id).is_some())?;
-        let column = |column| directory.column(&payload, column);
+        let column = |it: SpanColumn| directory.column(&payload, it.number(), it.name());
         at_most("number of spans", column(SpanColumn::Flags).remaining())?;
         let tasks = TaskTable::decode(column(SpanColumn::Tasks))?;
         let mut text = column(SpanColumn::NameText);
@@ -52,7 +52,8 @@ impl SpanBlock {
 
     /// Number of spans.
     pub fn len(&self) -> usize {
-        let flags = self.directory.column(&self.payload, SpanColumn::Flags);
+        let it = SpanColumn::Flags;
+        let flags = self.directory.column(&self.payload, it.number(), it.name());
         flags.remaining()
     }
 
@@ -94,8 +95,10 @@ impl SpanBlock {
 
     /// The spans, in the order in which they were written.
     pub fn rows(&self) -> SpanRows<'_> {
-        let column = |column| self.directory.column(&self.payload, column);
-        let optional = |id| NumberReader(self.directory.has(id).then(|| column(id)));
+        let (payload, directory) = (&self.payload, &self.directory);
+        let column = |it: SpanColumn| directory.column(payload, it.number(), it.name());
+        let optional =
+            |it: SpanColumn| NumberReader(directory.has(it.number()).then(|| column(it)));
         SpanRows {
             block: self,
             flags: column(SpanColumn::Flags),

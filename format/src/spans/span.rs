@@ -1,6 +1,5 @@
 //! A call with its length, and the columns that encode it (format-spec.md, section 15).
 
-use crate::directory::ColumnTag;
 use crate::samples::Task;
 use crate::tags::tags;
 
@@ -100,16 +99,6 @@ impl SpanColumn {
             self,
             SpanColumn::Result | SpanColumn::Cpu | SpanColumn::Before
         )
-    }
-}
-
-impl ColumnTag for SpanColumn {
-    fn number(self) -> u16 {
-        SpanColumn::number(self)
-    }
-
-    fn name(self) -> &'static str {
-        SpanColumn::name(self)
     }
 }
 

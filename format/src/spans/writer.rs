@@ -18,7 +18,7 @@ const NAME_BYTES_MAX: usize = 4096;
 #[derive(Default)]
 pub(crate) struct SpanBuilder {
     /// Spans of all blocks before.
-    before: u64,
+    pub(crate) before: u64,
     earliest_ns: Option<u64>,
     latest_ns: Option<u64>,
     tasks: TaskTable,
@@ -44,11 +44,6 @@ impl SpanBuilder {
 
     fn len(&self) -> usize {
         self.flags.len()
-    }
-
-    /// Sets the number of spans in all blocks before; `None`, if unknown, leaves it unchanged.
-    pub fn set_before(&mut self, before: Option<u64>) {
-        self.before = before.unwrap_or(self.before);
     }
 
     /// Whether another span might exceed a limit of format-spec.md, section 11.

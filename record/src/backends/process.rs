@@ -14,7 +14,6 @@ mod cgroup;
 mod tree;
 mod scope;
 mod members;
-mod room;
 mod ring_size;
 mod refusal;
 mod executing;

@@ -12,7 +12,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use uprof::cold::{Code, Contents, MappedFile, Mapping, ModuleChange, ModuleEvent};
+use uprof::cold::{Code, Contents, MappedFile, Mapping, ModuleEvent};
 use uprof::cpu::is_kernel_address;
 use uprof::image::lowest_page;
 use uprof::placement::{self, Agreement, ImageText};
@@ -234,18 +234,15 @@ impl Image {
     pub fn module_events(&self, time_ns: u64, space: u32) -> Vec<ModuleEvent> {
         let segments = self.segments.iter().filter(|segment| segment.executable);
         segments
-            .map(|segment| ModuleEvent {
-                time_ns,
-                space,
-                what: ModuleChange::Mapped(Mapping {
-                    start: segment.address,
-                    length: segment.memory_bytes,
-                    file_offset: segment.offset,
-                    path: self.path.display().to_string(),
-                    build_id: self.build_id.clone(),
-                    file: self.mapped,
-                }),
+            .map(|segment| Mapping {
+                start: segment.address,
+                length: segment.memory_bytes,
+                file_offset: segment.offset,
+                path: self.path.display().to_string(),
+                build_id: self.build_id.clone(),
+                file: self.mapped,
             })
+            .map(|mapping| ModuleEvent::mapped(time_ns, space, mapping))
             .collect()
     }
 
@@ -354,6 +351,7 @@ fn read_segments(file: &File) -> Option<Vec<Segment>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use uprof::cold::ModuleChange;
 
     #[test]
     fn our_own_program_is_an_image() {

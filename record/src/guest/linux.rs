@@ -24,7 +24,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::time::Duration;
 use uniprof_linux::{KERNEL_PATH, Kernel, KernelMemory};
-use uprof::cold::{GUEST_KERNEL_PATH, Mapping, ModuleChange, ModuleEvent};
+use uprof::cold::{GUEST_KERNEL_PATH, Mapping, ModuleEvent};
 use uprof::cpu::{LAST_PAGE, is_kernel_address};
 use uprof::{Arch, Frame, ImageIdentity, ImagePart, RawStack, Sample, Stop, Symbol};
 
@@ -80,7 +80,7 @@ pub struct Linux {
     sampled: Addresses,
     recorded: HashSet<u64>,
     /// Processes by the physical address of the page-table root.
-    processes: HashMap<u64, Process>,
+    pub(crate) processes: HashMap<u64, Process>,
 }
 
 /// Address at which kernels for x86-64 are linked, by default.
@@ -258,11 +258,6 @@ impl Linux {
         is_same || !self.build_id.is_empty()
     }
 
-    /// Takes the processes of the same kernel, as it was read later.
-    pub fn take_processes(&mut self, later: Linux) {
-        self.processes.extend(later.processes);
-    }
-
     /// Finds the page tables of the current processes.
     fn find_processes(&mut self, memory: &mut GuestKernel<'_>) {
         let Some(places) = Places::find(memory, &self.kernel.marks) else {
@@ -334,19 +329,16 @@ impl Linux {
     /// The kernel's code as a module of its boot.
     pub fn module_event(&self, time_ns: u64) -> ModuleEvent {
         let text = &self.kernel.text;
-        ModuleEvent {
-            time_ns,
-            space: self.boot,
-            what: ModuleChange::Mapped(Mapping {
-                start: text.start,
-                length: text.end - text.start,
-                // In the first boot, addresses are looked up unchanged.
-                file_offset: if self.boot == 0 { 0 } else { self.base },
-                path: self.path.into(),
-                build_id: self.build_id.clone(),
-                file: None,
-            }),
-        }
+        let mapping = Mapping {
+            start: text.start,
+            length: text.end - text.start,
+            // In the first boot, addresses are looked up unchanged.
+            file_offset: if self.boot == 0 { 0 } else { self.base },
+            path: self.path.into(),
+            build_id: self.build_id.clone(),
+            file: None,
+        };
+        ModuleEvent::mapped(time_ns, self.boot, mapping)
     }
 
     /// The sample in `slot`. Its chain is walked by the kernel's own rules if the vCPU was in the kernel.

@@ -85,15 +85,12 @@ fn is_another(text: &Range<u64>, address: u64) -> bool {
 
 /// A mapping of the guest of process `pid`, from address 0 on.
 fn mapped(pid: u32, path: &str, length: u64) -> ModuleEvent {
-    ModuleEvent {
-        time_ns: 0,
-        space: space_of_guest(pid),
-        what: ModuleChange::Mapped(Mapping {
-            length,
-            path: path.into(),
-            ..Mapping::default()
-        }),
-    }
+    let mapping = Mapping {
+        length,
+        path: path.into(),
+        ..Mapping::default()
+    };
+    ModuleEvent::mapped(0, space_of_guest(pid), mapping)
 }
 
 /// The [`Namer`] of processes, and of the guests of some.

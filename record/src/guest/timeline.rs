@@ -123,7 +123,7 @@ pub struct Timeline {
     preempted_ns: u64,
     /// Time that the thread waited for a processor, by the kernel's count, and has not been moved to
     /// [`Place::Ready`] yet.
-    delay_ns: i64,
+    pub(crate) delay_ns: i64,
 }
 
 fn index(place: Place) -> usize {
@@ -333,11 +333,6 @@ impl Timeline {
             began_ns,
             to_monitor_ns,
         })
-    }
-
-    /// Forgets waits that were before the recording.
-    pub fn forget_delay(&mut self) {
-        self.delay_ns = 0;
     }
 
     /// Whether the next event shows something of the time before: the end of an exit that counts, or what it did since

@@ -353,7 +353,7 @@ impl<'a> Round<'a> {
             }
         }
         let frozen_ns = frozen.resume()?;
-        let cost_ns = (!source.last_freeze().was_left_alone()).then_some(frozen_ns);
+        let cost_ns = (!source.was_left_alone()).then_some(frozen_ns);
         source.complete(&mut self.vcpus);
         let beyond = self.vcpus.all().len().saturating_sub(self.copied.len()) as u64;
         if left_out + beyond > 0 {
@@ -397,7 +397,7 @@ impl<'a> Round<'a> {
             if vcpu.registers.mask() != 0 {
                 slot.stop = copied.walk(&mut slot, self.arch, &vcpu.registers, self.take);
                 // Its stack bytes are then inconsistent, and no unwind rule may be applied to them.
-                let has_moved = source.last_freeze().has_moved(vcpu);
+                let has_moved = source.has_moved(vcpu);
                 match &mut self.sites {
                     Some(sites) => {
                         if has_moved {

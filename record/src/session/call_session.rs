@@ -122,7 +122,7 @@ pub fn record_calls<W: Write + Send>(
     drop(tracer);
     let ending = bounds::ending_of(ending, written.error.is_some());
     if left_out > 0 {
-        let lost = lost(LossReason::RingFull, left_out, end_ns);
+        let lost = Loss::new(LossReason::RingFull, left_out, [end_ns; 2]);
         written.note(writer.losses(&[lost]));
         written.lost += left_out;
     }
@@ -146,16 +146,6 @@ pub fn record_calls<W: Write + Send>(
         ending,
         output_error: written.error,
     })
-}
-
-fn lost(reason: LossReason, count: u64, time_ns: u64) -> Loss {
-    Loss {
-        first_ns: time_ns,
-        last_ns: time_ns,
-        task: None,
-        reason,
-        count,
-    }
 }
 
 /// The writer's thread: encodes events as they come, and flushes the output every `FLUSH`.
@@ -213,7 +203,7 @@ impl WriterCounts {
                 time_ns,
             } => {
                 self.lost += count;
-                writer.losses(&[lost(reason, count, time_ns)])
+                writer.losses(&[Loss::new(reason, count, [time_ns; 2])])
             }
         };
         self.note(result);

@@ -181,9 +181,7 @@ fn record_into(
     let mut encoder = Encoder::create(outlet, &facts, namer, clock, Arc::clone(&observer))
         .map_err(bounds::not_written)?;
     let is_monitor = reports.is_some();
-    if let Some(reports) = reports {
-        encoder.report_samples(reports);
-    }
+    encoder.reports = reports;
     let monitor = monitor.zip(handled).map(|(monitor, handled)| {
         let part = MonitorPart {
             bytes: MonitorBytes::default(),
@@ -191,9 +189,7 @@ fn record_into(
         };
         (monitor, part)
     });
-    if let Some((_, part)) = &monitor {
-        encoder.set_monitor(part.clone());
-    }
+    encoder.monitor = monitor.as_ref().map(|(_, part)| part.clone());
     let mut later_kernels = None;
     if linux.is_some() || may_boot_linux {
         let (found, later) = std::sync::mpsc::channel();
@@ -283,7 +279,7 @@ fn record_into(
     let late_ns = late_ns.filter(|_| plan.boot.is_some());
     totals.extend(late_ns.map(|ns| ("boot_begun_late_ns".to_string(), ns)));
     let end = bounds::end_record(end_ns, &ending, totals);
-    let images = encoder.take_held();
+    let images = std::mem::take(&mut encoder.held);
     let unplaced = encoder.unplaced();
     let bytes = encoder.finish(&end, &mut tally);
     let samples = match tally.output_error {

@@ -4,6 +4,7 @@
 //! the encoder, free ones back to the sampler. When none is free, the sampler drops the sample and counts it.
 
 use crate::source::slot::{Note, NoteKind, Slot};
+use std::time::Duration;
 use uprof::Task;
 use uprof::cold::LossReason;
 
@@ -170,6 +171,19 @@ impl Sink {
         !self.samples.at_hand.is_empty()
     }
 
+    /// Waits until a slot is free or `patience` is used up, since samples come in bursts; returns whether it had to
+    /// wait.
+    pub(crate) fn wait_for_room(&mut self, patience: &mut Duration) -> bool {
+        const NAP: Duration = Duration::from_micros(500);
+        let mut waited = false;
+        while !self.has_room() && !patience.is_zero() {
+            std::thread::sleep(NAP);
+            *patience = patience.saturating_sub(NAP);
+            waited = true;
+        }
+        waited
+    }
+
     /// Sends a filled slot to the encoder.
     pub fn put(&mut self, slot: Box<Slot>) {
         // The queue can't be full, since it has as many entries as there are boxes.
@@ -297,6 +311,29 @@ mod tests {
         );
         assert!(drain.sample(|_| ()).is_some());
         assert!(sink.take(20).is_some(), "a drained slot is free again");
+    }
+
+    #[test]
+    fn a_burst_waits_for_slots_but_not_for_ever() {
+        let (mut sink, mut drain) = ring_of(1, 0);
+        // Long enough for a thread that gets no processor for a while.
+        let mut patience = Duration::from_secs(10);
+        assert!(!sink.wait_for_room(&mut patience), "there is a slot");
+        let slot = sink.take(1).unwrap();
+        sink.put(slot);
+        let freed = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(5));
+            drain.sample(|_| ());
+            drain
+        });
+        assert!(sink.wait_for_room(&mut patience));
+        assert!(sink.has_room() && !patience.is_zero());
+        let _drain = freed.join();
+        let slot = sink.take(2).unwrap();
+        sink.put(slot);
+        patience = Duration::from_millis(50);
+        assert!(sink.wait_for_room(&mut patience));
+        assert!(!sink.has_room() && patience.is_zero());
     }
 
     #[test]

@@ -81,11 +81,6 @@ impl Slot {
         room
     }
 
-    /// Removes all frames.
-    pub fn clear_chain(&mut self) {
-        self.chain.clear();
-    }
-
     /// Inserts a frame between the innermost one and the others; returns whether there was room.
     pub fn insert_caller(&mut self, frame: Frame) -> bool {
         let room =

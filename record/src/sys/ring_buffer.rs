@@ -96,11 +96,6 @@ impl RingBuffer {
         })
     }
 
-    /// Capacity in bytes.
-    pub fn bytes(&self) -> usize {
-        self.data_bytes
-    }
-
     /// Its room for records.
     pub fn data_bytes(&self) -> usize {
         self.data_bytes

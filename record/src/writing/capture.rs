@@ -85,13 +85,8 @@ impl Capture {
             }
         }
         if lost > 0 {
-            writer.losses(&[Loss {
-                first_ns: self.first_ns,
-                last_ns: self.end.time_ns,
-                task: None,
-                reason: LossReason::Damaged,
-                count: lost,
-            }])?;
+            let times = [self.first_ns, self.end.time_ns];
+            writer.losses(&[Loss::new(LossReason::Damaged, lost, times)])?;
         }
         let mut end = self.end;
         writer.flush()?;

@@ -66,13 +66,14 @@ pub struct Encoder<W: Write> {
     /// The address spaces of this boot, and the page-table root of each.
     roots: HashMap<u32, u64>,
     namer: Option<Box<dyn Namer>>,
-    held: Vec<HeldImage>,
+    /// The opened files that were mapped.
+    pub(crate) held: Vec<HeldImage>,
     counted_ns: Option<u64>,
     kernels: GuestKernels,
     /// Where the times of samples are reported, if the target is a guest's monitor.
-    reports: Option<HandledExits>,
+    pub(crate) reports: Option<HandledExits>,
     /// What the recording of the guest's monitor brings.
-    monitor: Option<MonitorPart>,
+    pub(crate) monitor: Option<MonitorPart>,
 }
 
 /// The encoder's totals.
@@ -191,16 +192,6 @@ impl<W: Write> Encoder<W> {
     ) {
         self.kernels = GuestKernels::new(later, stacks);
         first.into_iter().for_each(|linux| self.add_kernel(linux));
-    }
-
-    /// Sets where the times of samples are reported.
-    pub fn report_samples(&mut self, reports: HandledExits) {
-        self.reports = Some(reports);
-    }
-
-    /// Sets the recording of the guest's monitor, which becomes part of this one.
-    pub fn set_monitor(&mut self, part: MonitorPart) {
-        self.monitor = Some(part);
     }
 
     /// Takes a kernel. Its processes are new events.
@@ -378,10 +369,10 @@ impl<W: Write> Encoder<W> {
             kind,
             ..
         } = *note;
-        let task_event = |what| TaskEvent {
+        let ended = |task| TaskEvent {
             time_ns,
             task,
-            what,
+            what: TaskChange::Ended,
         };
         let module_event = |what| ModuleEvent {
             time_ns,
@@ -389,33 +380,28 @@ impl<W: Write> Encoder<W> {
             what,
         };
         match kind {
-            NoteKind::Named => self
-                .pending
-                .tasks
-                .push(task_event(TaskChange::Named(note.text()))),
+            NoteKind::Named => {
+                let named = TaskEvent::named(time_ns, task, note.text());
+                self.pending.tasks.push(named);
+            }
             NoteKind::Code(address) => self.placement.add(Code {
                 time_ns,
                 space: task.space,
                 address,
                 bytes: note.bytes().to_vec(),
             }),
-            NoteKind::Ended => self.pending.tasks.push(task_event(TaskChange::Ended)),
+            NoteKind::Ended => self.pending.tasks.push(ended(task)),
             NoteKind::LifeEnded { vcpus } => {
-                let ended = |vcpu| TaskEvent {
-                    time_ns,
-                    task: Task { vcpu, ..task },
-                    what: TaskChange::Ended,
-                };
-                self.pending.tasks.extend((0..vcpus).map(ended));
+                let all = (0..vcpus).map(|vcpu| ended(Task { vcpu, ..task }));
+                self.pending.tasks.extend(all);
                 if let Some(outlet) = &mut self.outlet {
                     outlet.boot_ended(time_ns);
                 }
             }
             NoteKind::LifeBegan { vcpus } => {
-                let named = |vcpu| TaskEvent {
-                    time_ns,
-                    task: Task { vcpu, ..task },
-                    what: TaskChange::Named(vcpu_of(vcpu, &note.text())),
+                let named = |vcpu| {
+                    let name = vcpu_of(vcpu, &note.text());
+                    TaskEvent::named(time_ns, Task { vcpu, ..task }, name)
                 };
                 self.pending.tasks.extend((0..vcpus).map(named));
                 self.begin_boot(Boot {
@@ -452,13 +438,8 @@ impl<W: Write> Encoder<W> {
                 first_ns,
             } => {
                 tally.lose(reason, count);
-                self.pending.losses.push(Loss {
-                    first_ns,
-                    last_ns: time_ns,
-                    task: None,
-                    reason,
-                    count,
-                });
+                let lost = Loss::new(reason, count, [first_ns, time_ns]);
+                self.pending.losses.push(lost);
             }
         }
     }
@@ -523,19 +504,9 @@ impl<W: Write> Encoder<W> {
         if answer.lost > 0 {
             let now_ns = monotonic_ns();
             tally.lose(LossReason::EventsLost, answer.lost);
-            self.pending.losses.push(Loss {
-                first_ns: now_ns,
-                last_ns: now_ns,
-                task: None,
-                reason: LossReason::EventsLost,
-                count: answer.lost,
-            });
+            let lost = Loss::new(LossReason::EventsLost, answer.lost, [now_ns; 2]);
+            self.pending.losses.push(lost);
         }
-    }
-
-    /// Takes the opened files that were mapped. Must be called once, at the end.
-    pub fn take_held(&mut self) -> Vec<HeldImage> {
-        std::mem::take(&mut self.held)
     }
 
     /// Writes the gathered records.

@@ -264,7 +264,7 @@ impl FlightRecorder {
         } else {
             Vec::new()
         };
-        let left_out = finder.take_left_out();
+        let left_out = std::mem::take(&mut finder.left_out);
         for name in missing {
             let advice = if self.metadata.target.kind.is_guest() {
                 "for a guest, --elf FILE gives them"
@@ -355,13 +355,8 @@ impl FlightRecorder {
             guest: None,
         }])?;
         if self.lost > 0 {
-            writer.losses(&[Loss {
-                first_ns: now_ns,
-                last_ns: now_ns,
-                task: None,
-                reason: LossReason::RingFull,
-                count: self.lost,
-            }])?;
+            let lost = Loss::new(LossReason::RingFull, self.lost, [now_ns; 2]);
+            writer.losses(&[lost])?;
         }
         fs::rename(self.part(&name), self.folder.join(&name))?;
         (self.number, self.lost, self.taken) = (number, 0, 0);

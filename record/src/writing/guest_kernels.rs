@@ -53,7 +53,7 @@ impl GuestKernels {
     pub fn add(&mut self, mut linux: Linux) -> Option<&Linux> {
         let boot = linux.boot();
         if let Some(known) = self.known.iter_mut().find(|known| known.boot() == boot) {
-            known.take_processes(linux);
+            known.processes.extend(linux.processes);
             return None;
         }
         match self.known.last() {

@@ -116,7 +116,7 @@ impl<'a, W: Write> Redactor<'a, W> {
             "folders of images, source files and packages".to_owned(),
             "queries, values, quoted texts and user@host in names".to_owned(),
             "host name".to_owned(),
-            "command lines, notes, names of guests, words of the end".to_owned(),
+            "command lines, most notes, names of guests, words of the end".to_owned(),
         ];
         if self.code {
             removed.push("pieces of the guest's code".to_owned());

@@ -3,6 +3,7 @@
 
 use crate::recording::account::Account;
 use crate::text::screen::{Notes, Screen};
+use crate::views::columns::Column;
 
 /// A comparison that can be written in all forms.
 pub trait ListingSource {
@@ -29,41 +30,8 @@ pub struct Listing<'d> {
     pub(super) rows: Vec<Row>,
 }
 
-/// A column to the left of functions.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Column {
-    pub heading: &'static str,
-    /// Its width if there is room for everything.
-    pub width: usize,
-    /// Its order of omission on a narrow screen, lowest first: other columns imply it. `None` if it always
-    /// stays.
-    pub dispensable: Option<u8>,
-}
-
-impl Column {
-    pub(super) const fn new(heading: &'static str, width: usize) -> Column {
-        Column {
-            heading,
-            width,
-            dispensable: None,
-        }
-    }
-
-    pub(super) const fn dispensable(mut self, order: u8) -> Column {
-        self.dispensable = Some(order);
-        self
-    }
-
-    /// Whether this is the column of words.
-    pub(super) fn is_text(&self) -> bool {
-        self.heading == OF
-    }
-}
-
-/// The heading of the column that says which samples or measure are compared.
-pub(super) const OF: &str = "of";
-/// The heading of the column of changes, which is coloured.
-pub(super) const CHANGE: &str = "change";
+/// The column that says which samples or measure are compared.
+pub(super) const OF: Column = Column::new("of").width(5).text();
 
 /// A change in words and numbers.
 #[derive(Debug, Default)]

@@ -4,6 +4,7 @@ use super::Diff;
 use super::calls::{CallDiff, percent};
 use super::matching::Match;
 use super::series::Quantity;
+use super::times::TimeRatio;
 use super::verdict::Change;
 
 /// A rule: a change that fails the comparison.
@@ -159,7 +160,8 @@ fn missing_of_both(functions: &[Match], name: &str) -> Option<String> {
 }
 
 /// A function that the rule names is tested by itself, at the requested confidence, with its callees if it
-/// has any. With `any`, a function must also have passed the test among all functions.
+/// has any. With `any`, a function must also have passed the test among all functions; the processor time of whole runs
+/// is one more, if it is known. A function whose share others have pushed breaks no rule.
 impl RuleSubject for Diff {
     fn missing(&self, name: &str) -> Option<String> {
         missing_of_both(&self.series.functions, name)
@@ -200,11 +202,24 @@ impl RuleSubject for Diff {
             );
             Figure {
                 interval,
-                is_sound: series.is_matched(item),
+                is_sound: series.is_matched(item) && !change.pushed,
                 words,
             }
         };
-        Ok(changes.map(figure).collect())
+        // Shares say little about a function that has nearly all of the time.
+        let is_of_time = rule.function.is_none() && rule.is_relative();
+        let time = self.times.and_then(|times| times.processor);
+        let time = time.filter(|time| is_of_time && time.is_certain());
+        Ok(changes.map(figure).chain(time.map(of_time)).collect())
+    }
+}
+
+/// The change of the processor time of whole runs.
+fn of_time(time: TimeRatio) -> Figure {
+    Figure {
+        interval: (time.interval.0 - 1.0, time.interval.1 - 1.0),
+        is_sound: true,
+        words: format!("B, which takes {} of A's processor time", time.words()),
     }
 }
 

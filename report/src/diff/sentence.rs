@@ -1,7 +1,7 @@
 //! The verdict of a comparison as one sentence: the first line of every form.
 
 use super::listing::{Listing, Row};
-use crate::text::{printable, short};
+use crate::text::{percent, printable, short};
 use crate::views::markdown::code;
 
 /// Most changes that the sentence names.
@@ -56,14 +56,6 @@ pub(super) fn by(relative: f64, (low, high): (f64, f64)) -> (String, String) {
         percent(relative) + " %",
         format!("± {}", percent((high - low) / 2.0)),
     )
-}
-
-/// The size of a part of 1 in percent, without its sign.
-pub(super) fn percent(part: f64) -> String {
-    match part.abs() * 100.0 {
-        large @ 10.0.. => format!("{large:.0}"),
-        small => format!("{small:.1}"),
-    }
 }
 
 #[cfg(test)]

@@ -1,12 +1,11 @@
 //! Whether the questions of a comparison are settled: a change is certain, or one of the requested size is excluded.
 //! And the verdict on the time of whole runs.
 
-use super::sentence::percent;
 use super::series::Quantity;
-use super::times::{TimeRatio, Times};
+use super::times::Times;
 use super::verdict::Change;
 use super::{Diff, Sequence};
-use crate::text::{printable, short};
+use crate::text::{percent, printable, short};
 
 /// A function with a smaller share of the samples is not waited for: its samples would hardly ever be enough.
 pub const AWAITED_SHARE: f64 = 0.1;
@@ -111,7 +110,12 @@ pub(super) fn verdict_on_times(diff: &Diff, times: &Times) -> String {
         return "The recordings don't say how long the runs took.".to_owned();
     }
     let mut sentence = format!("B takes {}", parts.join(", and "));
-    if let Some(ratio) = times.processor.filter(TimeRatio::is_certain) {
+    // Of a part of the samples, shares aren't parts of the whole time.
+    let is_whole = !diff.options.gather.filter.leaves_out();
+    if let Some(ratio) = times
+        .processor
+        .filter(|ratio| ratio.is_certain() && is_whole)
+    {
         let points = (ratio.ratio - 1.0) * 100.0;
         let own = |change: &&Change| {
             change.certain && diff.series.items[change.item].counted == Quantity::Own

@@ -1,7 +1,7 @@
 //! The words and numbers of a comparison of samples: shares in percent, changes in points.
 
 use super::Diff;
-use super::listing::{CHANGE, Column, Listing, ListingSource, OF, Row};
+use super::listing::{Listing, ListingSource, OF, Row};
 use super::matching::Kind;
 use super::plan::RECORDINGS_MAX;
 use super::sentence;
@@ -9,15 +9,17 @@ use super::series::Quantity;
 use super::settled::verdict_on_times;
 use super::verdict::{Change, DETECTABLE_AT};
 use crate::recording::unit::Unit;
+use crate::text::in_percent;
+use crate::views::columns::{CHANGE, Column};
 
 /// Change and B imply A and the relative change, so these are omitted first.
 const COLUMNS: &[Column] = &[
-    Column::new(CHANGE, 8),
-    Column::new("interval", 17),
-    Column::new("A", 7).dispensable(1),
-    Column::new("B", 7),
-    Column::new("relative", 8).dispensable(0),
-    Column::new(OF, 5),
+    Column::new(CHANGE).width(8),
+    Column::new("interval").width(17),
+    Column::new("A").width(7).dispensable(1),
+    Column::new("B").width(7),
+    Column::new("relative").width(8).dispensable(0),
+    OF,
 ];
 
 impl ListingSource for Diff {
@@ -104,8 +106,8 @@ pub(crate) fn legend(diff: &Diff) -> String {
             Unit::Calls => "time in calls",
             Unit::VcpuTime => "wall time of vCPUs",
         },
-        diff.options.false_discoveries * 100.0,
-        diff.options.least_change * 100.0
+        in_percent(diff.options.false_discoveries),
+        in_percent(diff.options.least_change)
     )
 }
 

@@ -1,12 +1,16 @@
 //! The comparison as a table for a terminal.
 
 pub(crate) use super::listing::sides;
-use super::listing::{CHANGE, Column, Listing, ListingSource, Row};
+use super::listing::{Listing, ListingSource};
 use super::sentence::verdict;
 pub(crate) use super::shares::{Cells, advice, legend};
-use crate::text::screen::{Color, Screen, width};
+use crate::text::screen::{Color, Screen};
 use crate::text::{printable, rows_max};
+use crate::views::columns::Columns;
 use std::io::{self, Write};
+
+/// The least width for names; if less remains, columns are omitted.
+const NAME_COLUMNS: usize = 32;
 
 /// Options of the table.
 #[derive(Debug, Clone, Copy)]
@@ -33,13 +37,19 @@ pub fn write(of: &dyn ListingSource, options: TableOptions, out: &mut dyn Write)
     writeln!(out)?;
     let most = rows_max(options.rows);
     let rows = &listing.rows[..most.min(listing.rows.len())];
-    let columns = Columns::of(listing.columns, rows, screen);
-    columns.write_heading(out)?;
+    let cells = rows.iter().map(|row| &row.cells[..]);
+    let columns = Columns::new(listing.columns, cells, NAME_COLUMNS, screen);
+    writeln!(out, "{}", columns.heading())?;
     for (index, row) in rows.iter().enumerate() {
         if index == certain && certain > 0 {
             writeln!(out, "  not certain:")?;
         }
-        columns.write_row(row, out)?;
+        let mark = if row.certain { "*" } else { " " };
+        let color = if row.grew { Color::Red } else { Color::Green };
+        let cells = row.cells.iter().map(String::as_str);
+        let numbers = columns.row(cells, row.certain.then_some(color));
+        let name = row.named(screen, columns.used());
+        writeln!(out, "{mark} {numbers}{name}")?;
     }
     if listing.rows.len() > most {
         let left = listing.rows.len() - most;
@@ -85,82 +95,4 @@ fn write_basis(listing: &Listing<'_>, screen: Screen, out: &mut dyn Write) -> io
         screen.write_prose("", line, 2, out)?;
     }
     Ok(())
-}
-
-/// The least width for names; if less remains, columns are omitted.
-const NAME_COLUMNS: usize = 32;
-
-/// The columns to the left of functions.
-struct Columns {
-    columns: &'static [Column],
-    /// The width of each column; `None` if it is omitted.
-    widths: Vec<Option<usize>>,
-    screen: Screen,
-}
-
-impl Columns {
-    fn of(all: &'static [Column], rows: &[Row], screen: Screen) -> Columns {
-        let widths = all.iter().map(|column| Some(column.width)).collect();
-        let mut columns = Columns {
-            columns: all,
-            widths,
-            screen,
-        };
-        let Some(room) = screen.columns else {
-            return columns;
-        };
-        for (index, column) in all.iter().enumerate() {
-            let cells = rows.iter().map(|row| width(&row.cells[index]));
-            columns.widths[index] = Some(cells.fold(width(column.heading), usize::max));
-        }
-        let mut dispensable: Vec<usize> = (0..all.len())
-            .filter(|index| all[*index].dispensable.is_some())
-            .collect();
-        dispensable.sort_by_key(|index| all[*index].dispensable);
-        for index in dispensable {
-            if columns.used() + NAME_COLUMNS > room {
-                columns.widths[index] = None;
-            }
-        }
-        columns
-    }
-
-    /// The column at which functions begin.
-    fn used(&self) -> usize {
-        let widths = self.widths.iter().flatten();
-        2 + widths.map(|width| width + 2).sum::<usize>()
-    }
-
-    /// Cells in their columns, the change coloured.
-    fn row<'c>(&self, cells: impl Iterator<Item = &'c str>, color: Option<Color>) -> String {
-        let mut row = String::new();
-        for ((cell, column), width) in cells.zip(self.columns).zip(&self.widths) {
-            let Some(width) = *width else { continue };
-            let cell = if column.is_text() {
-                format!("{cell:<width$}")
-            } else {
-                format!("{cell:>width$}")
-            };
-            row += &match color.filter(|_| column.heading == CHANGE) {
-                Some(color) => self.screen.colored(cell, color),
-                None => cell,
-            };
-            row += "  ";
-        }
-        row
-    }
-
-    fn write_heading(&self, out: &mut dyn Write) -> io::Result<()> {
-        let headings = self.columns.iter().map(|column| column.heading);
-        writeln!(out, "  {}function", self.row(headings, None))
-    }
-
-    fn write_row(&self, row: &Row, out: &mut dyn Write) -> io::Result<()> {
-        let mark = if row.certain { "*" } else { " " };
-        let color = if row.grew { Color::Red } else { Color::Green };
-        let cells = row.cells.iter().map(String::as_str);
-        let numbers = self.row(cells, row.certain.then_some(color));
-        let name = row.named(self.screen, self.used());
-        writeln!(out, "{mark} {numbers}{name}")
-    }
 }

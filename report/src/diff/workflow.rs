@@ -4,7 +4,7 @@ use super::listing::ListingSource;
 use super::sentence::verdict;
 use super::table::TableOptions;
 use crate::text::short;
-use crate::views::workflow::{Level, SHOWN, annotate};
+use crate::views::workflow::annotate_changes;
 use std::io::{self, Write};
 
 /// Writes a summary, then a warning for each function that certainly takes more time or is called more often,
@@ -16,16 +16,9 @@ pub fn write(of: &dyn ListingSource, options: TableOptions, out: &mut dyn Write)
     let listing = of.listing(options.paths);
     let mut summary = vec![verdict(&listing)];
     summary.extend(listing.warnings.iter().cloned());
-    annotate(Level::Notice, &summary.join("\n"), out)?;
-    for (level, grew) in [(Level::Warning, true), (Level::Notice, false)] {
-        let rows = listing
-            .rows
-            .iter()
-            .filter(|row| row.certain && row.grew == grew);
-        for row in rows.take(SHOWN) {
-            let text = format!("{} {} {}", short(&row.function), row.sentence, row.notes);
-            annotate(level, text.trim_end(), out)?;
-        }
-    }
-    Ok(())
+    let changes = listing.rows.iter().filter(|row| row.certain).map(|row| {
+        let text = format!("{} {} {}", short(&row.function), row.sentence, row.notes);
+        (row.grew, text.trim_end().to_owned())
+    });
+    annotate_changes(&summary, &changes.collect::<Vec<_>>(), out)
 }

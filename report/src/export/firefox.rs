@@ -176,11 +176,11 @@ fn add_samples(
     }
 }
 
-/// Weights in the format's unit: samples, or whole milliseconds. The fraction is carried over to the next
-/// sample of the same stack, so that the sum of a stack is exact to a millisecond.
+/// Weights in the format's unit: samples, or whole milliseconds. The fraction is carried over to the thread's next
+/// sample, so that the sum of a thread is exact to a millisecond, however many stacks share it.
 #[derive(Default)]
 struct Weights {
-    left_ns: WordMap<NodeId, u64>,
+    left_ns: u64,
 }
 
 impl Weights {
@@ -188,10 +188,9 @@ impl Weights {
         if unit == Unit::Samples {
             return sample.weight as i32;
         }
-        let left_ns = self.left_ns.entry(sample.node).or_default();
-        *left_ns += sample.weight;
-        let whole_ms = (*left_ns / 1_000_000).min(i32::MAX as u64);
-        *left_ns -= whole_ms * 1_000_000;
+        self.left_ns = self.left_ns.saturating_add(sample.weight);
+        let whole_ms = (self.left_ns / 1_000_000).min(i32::MAX as u64);
+        self.left_ns -= whole_ms * 1_000_000;
         whole_ms as i32
     }
 }
@@ -224,6 +223,23 @@ fn period_ns(recording: Option<&Recording>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn short_times_of_different_stacks_add_up() {
+        let mut weights = Weights::default();
+        let sum: i32 = (1..=1000)
+            .map(|node| {
+                let sample = ThreadSample {
+                    since_ns: 0,
+                    node,
+                    state: State::Running,
+                    weight: 900_000,
+                };
+                weights.of(&sample, Unit::Calls)
+            })
+            .sum();
+        assert_eq!(sum, 900);
+    }
 
     #[test]
     fn calls_beyond_the_limit_get_no_markers_and_that_is_told() {

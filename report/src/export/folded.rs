@@ -9,6 +9,7 @@ use crate::profile::labels::{LabelId, Labels};
 use crate::profile::recursion::folded;
 use crate::profile::tree::{NodeId, ROOT, StackTree};
 use crate::recording::unit::Unit;
+use std::borrow::Cow;
 use std::io::{self, Write};
 use uprof::WordMap;
 
@@ -138,5 +139,43 @@ fn frame_name(labels: &Labels, label: LabelId, options: FoldedOptions) -> String
         (true, false, true) => name.push_str("_[i]"),
         _ => {}
     }
-    name
+    // What stands for a thread never ends a stack.
+    if found.made {
+        name
+    } else {
+        without_count(&name).into_owned()
+    }
+}
+
+/// A frame whose last word is not taken for a number of samples: inferno and flamegraph.pl take two numbers at the end
+/// of a line for a comparison, so `table 1` and `table 2` would become one frame.
+pub(crate) fn without_count(name: &str) -> Cow<'_, str> {
+    let is_number = |word: &str| {
+        word.bytes()
+            .all(|byte| byte.is_ascii_digit() || byte == b'.')
+    };
+    match name.rsplit_once(' ') {
+        Some((before, word)) if is_number(word) => format!("{before}\u{a0}{word}").into(),
+        _ => name.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_frame_ends_with_a_word_that_is_a_number() {
+        for (name, kept) in [
+            ("table 1", "table\u{a0}1"),
+            ("wait 2.5", "wait\u{a0}2.5"),
+            ("a 1 2", "a 1\u{a0}2"),
+            ("table 1_[k]", "table 1_[k]"),
+            ("operator new", "operator new"),
+            ("main", "main"),
+            ("7", "7"),
+        ] {
+            assert_eq!(without_count(name), kept);
+        }
+    }
 }

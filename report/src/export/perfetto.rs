@@ -11,6 +11,8 @@ use crate::export::call_times::{CallEvent, CallWithResult, put_events};
 use crate::export::timeline::{Homes, Timeline, Who};
 use crate::export::{Request, ThreadSample, TimelineData};
 use crate::profile::Profile;
+use crate::recording::unit::Unit;
+use crate::recording::warnings::Warning;
 use counters::Counter;
 use message as pb;
 use stacks::{Stacks, name};
@@ -43,7 +45,11 @@ const PACKET: u32 = 1;
 /// The recordings have no clock in common, or the errors of `out`.
 pub(crate) fn write(request: &Request<'_, '_>, out: &mut dyn Write) -> io::Result<Profile> {
     let timeline = Timeline::of(request.recordings).map_err(io::Error::other)?;
-    let timed = request.gather_timed(false);
+    let mut timed = request.gather_timed(false);
+    if timed.profile.unit() == Unit::Sampled {
+        let warning = Warning::CountedAlike.to_string();
+        timed.profile.warnings.push(warning);
+    }
     let mut writer = Writer {
         request,
         timed: &timed,

@@ -5,12 +5,12 @@ pub(crate) mod message;
 
 use crate::export::Request;
 use crate::profile::Profile;
-use crate::profile::gather::{By, Options, Sampled};
+use crate::profile::gather::{By, Options, Sampled, names};
 use crate::profile::labels::{Label, LabelId};
 use crate::profile::tree::{NodeId, ROOT};
-use crate::recording::Recording;
 use crate::recording::processes::{space_is, task_name};
 use crate::recording::unit::Unit;
+use crate::recording::{Recording, Region};
 use crate::text::{hexadecimal, printable};
 use flate2::{Compression, GzBuilder};
 use message as pb;
@@ -104,6 +104,10 @@ struct Builder<'a, 'l> {
     /// By node: the location that begins there, 0 if it isn't known, and the node of its caller.
     begun: Vec<(u64, NodeId)>,
     mappings: HashMap<&'a str, u64>,
+    /// By path of an image.
+    regions: HashMap<&'a str, (Region, &'a [u8])>,
+    /// The recordings' names.
+    names: Vec<String>,
 }
 
 impl<'a, 'l> Builder<'a, 'l> {
@@ -117,6 +121,8 @@ impl<'a, 'l> Builder<'a, 'l> {
             locations: HashMap::new(),
             begun: vec![(0, ROOT); profile.tree.nodes().len()],
             mappings: HashMap::new(),
+            regions: first_regions(request.recordings),
+            names: names(request.recordings),
         };
         // The format requires that the first string is empty.
         builder.text("");
@@ -193,8 +199,8 @@ impl<'a, 'l> Builder<'a, 'l> {
             labels.push(self.text_label("process", &printable(&process)));
         }
         if self.request.recordings.len() > 1 {
-            let names = crate::profile::gather::names(self.request.recordings);
-            labels.push(self.text_label("recording", &printable(&names[recording])));
+            let name = printable(&self.names[recording]).into_owned();
+            labels.push(self.text_label("recording", &name));
         }
         labels
     }
@@ -315,9 +321,7 @@ impl<'a, 'l> Builder<'a, 'l> {
         if let Some(&number) = self.mappings.get(path) {
             return number;
         }
-        let mut recordings = self.request.recordings.iter();
-        let found = recordings.find_map(|recording| find_region(recording, path));
-        let Some((region, build_id)) = found else {
+        let Some((region, build_id)) = self.regions.get(path).copied() else {
             return 0;
         };
         let number = self.made.mapping.len() as u64 + 1;
@@ -327,7 +331,7 @@ impl<'a, 'l> Builder<'a, 'l> {
             memory_limit: region.end,
             file_offset: region.file_offset,
             filename: self.text(&drawable(path)),
-            build_id: self.text(&build_id),
+            build_id: self.text(&hexadecimal(build_id)),
             has_functions: true,
             has_filenames: true,
             has_line_numbers: true,
@@ -339,19 +343,28 @@ impl<'a, 'l> Builder<'a, 'l> {
     }
 }
 
-fn find_region(
-    recording: &Recording,
-    path: &str,
-) -> Option<(crate::recording::spaces::Region, String)> {
-    let spaces = recording.spaces();
-    let modules = spaces.modules();
-    let number = modules.iter().position(|module| module.path == path)?;
-    let build_id = hexadecimal(&modules[number].build_id);
-    let regions = spaces.regions();
-    let (_, region) = regions
-        .into_iter()
-        .find(|(_, region)| region.module as usize == number)?;
-    Some((region, build_id))
+/// By path of an image: the first mapping in the first recording that has one, and the build-id. Of several builds at
+/// a path in a recording it is the first.
+fn first_regions<'a>(recordings: &'a [&'a Recording]) -> HashMap<&'a str, (Region, &'a [u8])> {
+    let mut found = HashMap::new();
+    for recording in recordings {
+        let spaces = recording.spaces();
+        let modules = spaces.modules();
+        let mut builds: HashMap<&str, usize> = HashMap::new();
+        for (number, module) in modules.iter().enumerate() {
+            builds.entry(&module.path).or_insert(number);
+        }
+        for (_, region) in spaces.regions() {
+            let number = region.module as usize;
+            let module = &modules[number];
+            let path = module.path.as_str();
+            if builds.get(path) == Some(&number) {
+                let first = (region, &module.build_id[..]);
+                found.entry(path).or_insert(first);
+            }
+        }
+    }
+    found
 }
 
 /// `text` for the graphs that pprof draws with Graphviz. pprof quotes names of functions but not labels and

@@ -33,9 +33,10 @@ pub(crate) fn write(request: &Request<'_, '_>, out: &mut dyn Write) -> io::Resul
             return;
         }
         if sampled.unit != Unit::Samples {
-            result = Err(io::Error::other(
-                "uniprof-text has no place for times, and this is time off CPU; export it as folded",
-            ));
+            result = Err(io::Error::other(format!(
+                "uniprof-text has no place for times, and this is {}; export it as folded",
+                sampled.unit.what()
+            )));
             return;
         }
         let mut lines = String::new();

@@ -274,9 +274,9 @@ impl Recording {
     fn assume(&mut self, image: &Image, bias: u64, own: u32) -> Result<(), NotPlaced> {
         let file = mapping(image);
         let module = Module::of(&file);
-        let code = image.segments().iter().filter(|segment| segment.executable);
+        let code = image.segments().iter().filter(|segment| segment.has_code);
         let mappings = code.map(|segment| Mapping {
-            start: segment.address.0.wrapping_add(bias),
+            start: segment.address.wrapping_add(bias),
             length: segment.memory_bytes,
             file_offset: segment.file_offset,
             ..file.clone()

@@ -48,6 +48,15 @@ pub enum ImageError {
         /// `e_machine` of its header.
         machine: u16,
     },
+    /// Its sections' names are longer together than any linker's.
+    #[error(
+        "cannot use {name} as an image: the names of its sections repeat themselves as no linker's do; \
+         it is damaged or malicious; leave it out, or give another copy with --elf"
+    )]
+    EndlessNames {
+        /// The file.
+        name: String,
+    },
     /// Its headers contradict its length.
     #[error("cannot use {name} as an image: {what} are damaged or cut short: {source}")]
     Broken {

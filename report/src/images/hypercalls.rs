@@ -5,12 +5,10 @@
 //! Sources: Xen's public headers `xen.h` (`__HYPERVISOR_*`) and `elfnote.h` (`XEN_ELFNOTE_HYPERCALL_PAGE`); the
 //! stubs as Xen writes them (`hypercall_page_initialise` of `arch/x86`); names as Linux has them.
 
-use crate::images::Image;
+use crate::images::{FILE_LENGTHS_MAX, Image};
 use object::read::elf::Sym;
-use object::{LittleEndian, Object, elf};
+use object::{LittleEndian, Object};
 use uprof::Arch;
-
-type Symbol = elf::Sym64<LittleEndian>;
 
 /// The page's symbol in Mini-OS, Unikraft, Linux and others.
 pub(crate) const SYMBOL: &str = "hypercall_page";
@@ -118,9 +116,14 @@ pub(crate) fn page(image: &Image) -> Option<u64> {
         return None;
     }
     let symbols = elf.elf_symbol_table();
-    let name = |symbol: &Symbol| symbol.name(LittleEndian, symbols.strings());
-    let mut all = symbols.iter();
-    let found = all.find(|symbol| name(symbol) == Ok(SYMBOL.as_bytes()))?;
+    // Symbols of a damaged table may all have one long name, or names without an end.
+    let mut left_bytes = (image.bytes().len() as u64).saturating_mul(FILE_LENGTHS_MAX);
+    let mut all = symbols.iter().map_while(|symbol| {
+        let name = symbol.name(LittleEndian, symbols.strings()).ok()?;
+        left_bytes = left_bytes.checked_sub(name.len() as u64)?;
+        Some((symbol, name))
+    });
+    let (found, _) = all.find(|(_, name)| *name == SYMBOL.as_bytes())?;
     Some(found.st_value.get(LittleEndian)).filter(|address| is_page(*address))
 }
 

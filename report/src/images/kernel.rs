@@ -18,9 +18,9 @@ impl KernelMemory for Loaded<'_> {
     fn read(&mut self, address: u64, into: &mut [u8]) -> usize {
         let holds = |start: u64, bytes: u64| address.wrapping_sub(start) < bytes;
         let mut segments = self.0.segments().iter();
-        let segment = segments.find(|segment| holds(segment.address.0, segment.file_bytes));
+        let segment = segments.find(|segment| holds(segment.address, segment.file_bytes));
         let Some(segment) = segment else { return 0 };
-        let left_bytes = segment.file_bytes - (address - segment.address.0);
+        let left_bytes = segment.file_bytes - (address - segment.address);
         let length_bytes = left_bytes.min(into.len() as u64);
         match self.0.bytes_at(ImageAddress(address), length_bytes) {
             Some(bytes) => {
@@ -40,7 +40,7 @@ impl Image {
         let mut memory = Loaded(self);
         let (mut left_bytes, mut left_attempts) = (SEARCHED_BYTES_MAX, ATTEMPTS_MAX);
         let segments = self.segments().iter();
-        let mut segments = segments.filter(|segment| is_kernel_address(segment.address.0));
+        let mut segments = segments.filter(|segment| is_kernel_address(segment.address));
         segments.find_map(|segment| {
             let length_bytes = segment.file_bytes.min(left_bytes);
             left_bytes -= length_bytes;
@@ -51,7 +51,7 @@ impl Image {
                 kernel = may_try.then(|| Kernel::read(memory, digits).ok()).flatten();
                 kernel.is_some() || !may_try
             };
-            find(&mut memory, segment.address.0, length_bytes, &mut look);
+            find(&mut memory, segment.address, length_bytes, &mut look);
             kernel.map(|kernel| kernel.kallsyms)
         })
     }

@@ -6,8 +6,8 @@ use uprof::placement::ImageText;
 
 impl ImageText for Image {
     fn parts(&self) -> Vec<(u64, u64)> {
-        let code = self.segments().iter().filter(|segment| segment.executable);
-        code.map(|segment| (segment.address.0, segment.file_bytes))
+        let code = self.segments().iter().filter(|segment| segment.has_code);
+        code.map(|segment| (segment.address, segment.file_bytes))
             .collect()
     }
 

@@ -20,30 +20,6 @@ impl Deref for Segments {
     }
 }
 
-impl From<uprof::image::Segment> for Segment {
-    fn from(stored: uprof::image::Segment) -> Segment {
-        Segment {
-            address: ImageAddress(stored.address),
-            file_offset: stored.file_offset,
-            file_bytes: stored.file_bytes,
-            memory_bytes: stored.memory_bytes,
-            executable: stored.has_code,
-        }
-    }
-}
-
-impl From<Segment> for uprof::image::Segment {
-    fn from(segment: Segment) -> Self {
-        uprof::image::Segment {
-            address: segment.address.0,
-            file_offset: segment.file_offset,
-            file_bytes: segment.file_bytes,
-            memory_bytes: segment.memory_bytes,
-            has_code: segment.executable,
-        }
-    }
-}
-
 impl Segments {
     /// The bias of an image of which `file_offset` was mapped at `mapped_at`, as in a line of
     /// `/proc/PID/maps` or a perf mmap record. Add it (wrapping) to an [`ImageAddress`].
@@ -56,18 +32,15 @@ impl Segments {
             (true, PAGE_BYTES[1]),
             (false, PAGE_BYTES[0]),
         ];
-        let segment = candidates
-            .into_iter()
-            .find_map(|(executable, page_bytes)| {
-                self.iter().find(|segment| {
-                    let start = segment.file_offset & !(page_bytes - 1);
-                    let end = segment.file_offset.saturating_add(segment.file_bytes);
-                    segment.executable == executable && (start..end).contains(&file_offset)
-                })
-            })?;
+        let segment = candidates.into_iter().find_map(|(has_code, page_bytes)| {
+            self.iter().find(|segment| {
+                let start = segment.file_offset & !(page_bytes - 1);
+                let end = segment.file_offset.saturating_add(segment.file_bytes);
+                segment.has_code == has_code && (start..end).contains(&file_offset)
+            })
+        })?;
         let stated = segment
             .address
-            .0
             .wrapping_sub(segment.file_offset)
             .wrapping_add(file_offset);
         Some(mapped_at.wrapping_sub(stated))
@@ -82,21 +55,21 @@ impl Segments {
     /// The lowest page of the image, as [`uprof::image::lowest_page`] says.
     pub(crate) fn lowest_page(&self) -> Option<u64> {
         let segments = self.iter();
-        lowest_page(segments.map(|segment| (segment.address.0, segment.executable)))
+        lowest_page(segments.map(|segment| (segment.address, segment.has_code)))
     }
 
     /// The address of byte `file_offset` of the file, if a segment has it.
     pub fn address_of_offset(&self, file_offset: u64) -> Option<ImageAddress> {
         self.iter().find_map(|segment| {
             let into = file_offset.checked_sub(segment.file_offset)?;
-            (into < segment.file_bytes).then(|| ImageAddress(segment.address.0.wrapping_add(into)))
+            (into < segment.file_bytes).then(|| ImageAddress(segment.address.wrapping_add(into)))
         })
     }
 
     /// The file offset of `address`, if a segment has it.
     pub(crate) fn offset_of_address(&self, address: ImageAddress) -> Option<u64> {
         self.iter().find_map(|segment| {
-            let into = address.0.wrapping_sub(segment.address.0);
+            let into = address.0.wrapping_sub(segment.address);
             (into < segment.file_bytes).then(|| segment.file_offset.wrapping_add(into))
         })
     }
@@ -104,7 +77,7 @@ impl Segments {
     /// Whether `address` is in a segment that holds code.
     pub(crate) fn is_code(&self, address: ImageAddress) -> bool {
         self.iter().any(|segment| {
-            segment.executable && address.0.wrapping_sub(segment.address.0) < segment.memory_bytes
+            segment.has_code && address.0.wrapping_sub(segment.address) < segment.memory_bytes
         })
     }
 }
@@ -143,7 +116,7 @@ mod tests {
         let lowest = image
             .segments()
             .iter()
-            .map(|segment| segment.address.0)
+            .map(|segment| segment.address)
             .min()
             .unwrap();
         let bias = image

@@ -6,7 +6,7 @@ use crate::import::{ImportError, ImportSummary, InputTrouble, TraceClock};
 use crate::recording::{CLOCK, MONOTONIC, SPANS_UNTIMED};
 use std::collections::HashMap;
 use std::io::{self, BufRead, Write};
-use uprof::cold::{ClockPair, End, EndReason, Metadata, TaskChange, TaskEvent};
+use uprof::cold::{ClockPair, End, EndReason, Metadata, TaskEvent};
 use uprof::{Task, Writer};
 
 /// Most distinct names; all further ones become one.
@@ -96,11 +96,7 @@ impl<'a> CallImporter<'a> {
         };
         let named = self.tasks.into_iter().filter(|(_, name)| !name.is_empty());
         let named: Vec<TaskEvent> = named
-            .map(|(task, name)| TaskEvent {
-                time_ns: 0,
-                task,
-                what: TaskChange::Named(name),
-            })
+            .map(|(task, name)| TaskEvent::named(0, task, name))
             .collect();
         writer.tasks(&named)?;
         let mut totals = vec![("troubles".to_owned(), self.imported.troubles)];

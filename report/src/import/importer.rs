@@ -6,7 +6,7 @@ use super::{ImportError, ImportSummary};
 use crate::recording::UNTIMED;
 use crate::work;
 use std::io::{self, BufRead, Write};
-use uprof::cold::{ClockPair, End, EndReason, Metadata, TaskChange, TaskEvent};
+use uprof::cold::{ClockPair, End, EndReason, Metadata, TaskEvent};
 use uprof::{Frame, Sample, State, Stop, Task, Wait, Writer};
 
 /// Most samples of all lines together.
@@ -174,11 +174,8 @@ impl<'a> Importer<'a> {
         time_ns: u64,
         name: &str,
     ) -> Result<(), ImportError> {
-        let event = TaskEvent {
-            time_ns: self.since_first(time_ns),
-            task: Task { space: 0, vcpu },
-            what: TaskChange::Named(name.to_owned()),
-        };
+        let time_ns = self.since_first(time_ns);
+        let event = TaskEvent::named(time_ns, Task { space: 0, vcpu }, name.to_owned());
         Ok(self.writer()?.tasks(&[event])?)
     }
 

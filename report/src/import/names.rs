@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
-use uprof::cold::{Mapping, ModuleChange, ModuleEvent};
+use uprof::cold::{Mapping, ModuleEvent};
 use uprof::image::{ImageIdentity, ImagePart, Symbol};
 use uprof::{Arch, Writer};
 
@@ -75,16 +75,10 @@ impl Names {
             let mapping = Mapping {
                 start: image.start,
                 length: image.names.len() as u64 * FUNCTION_BYTES,
-                file_offset: 0,
                 path: path.clone(),
-                build_id: Vec::new(),
-                file: None,
+                ..Mapping::default()
             };
-            writer.modules(&[ModuleEvent {
-                time_ns: 0,
-                space: 0,
-                what: ModuleChange::Mapped(mapping),
-            }])?;
+            writer.modules(&[ModuleEvent::mapped(0, 0, mapping)])?;
             let identity = ImageIdentity {
                 path,
                 build_id: Vec::new(),

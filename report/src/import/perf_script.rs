@@ -1,5 +1,5 @@
 //! The output of `perf script`: for each sample a line that describes it, then its frames, innermost first,
-//! then an empty line.
+//! then an empty line. Without call chains (`perf record` without `-g`) the only frame is in the sample's line.
 
 use super::{ImportError, Importer, InputFrame, Origin, split_offset};
 use regex::Regex;
@@ -7,14 +7,19 @@ use std::collections::BTreeMap;
 use std::io::BufRead;
 use uprof::Stop;
 
-/// Matches a thread's name, the numbers of its process and itself, an optional processor, and the time.
-const HEADING: &str =
-    r"^\s*(\S.*?)\s+(\d+)(?:/(\d+))?\s+(?:\[\d+\]\s+)?(?:\S+\s+)?(\d+)\.(\d{6,9}):";
+/// Matches a thread's name, the numbers of its process and itself, an optional processor, the time, and what follows
+/// the event.
+const HEADING: &str = concat!(
+    r"^\s*(\S.*?)\s+(\d+)(?:/(\d+))?\s+(?:\[\d+\]\s+)?(?:\S+\s+)?(\d+)\.(\d{6,9}):",
+    r"(?:\s+(?:\d+\s+)?\S+:\s+(.*))?"
+);
 
 /// The stack whose frames are being read.
 struct OpenSample {
     vcpu: u32,
     time_ns: u64,
+    /// Whether its frame was in its heading, so that the next line is another sample.
+    is_whole: bool,
     /// Image, name and address of each frame.
     frames: Vec<(String, String, u64)>,
 }
@@ -28,9 +33,10 @@ pub(super) fn read(
     let mut open: Option<OpenSample> = None;
     let mut names: BTreeMap<u32, String> = BTreeMap::new();
     while importer.next_line(input, &mut line)? {
+        let unfinished = open.as_mut().filter(|open| !open.is_whole);
         if line.trim().is_empty() {
             close(open.take(), importer)?;
-        } else if let (true, Some(open)) = (line.starts_with(['\t', ' ']), &mut open) {
+        } else if let (true, Some(open)) = (line.starts_with(['\t', ' ']), unfinished) {
             match frame(&line) {
                 Some(frame) => open.frames.push(frame),
                 None => importer.imported.skipped += 1,
@@ -47,10 +53,15 @@ pub(super) fn read(
                 names.insert(vcpu, name.to_owned());
                 importer.name_task(vcpu, time_ns, name)?;
             }
+            // Tracepoints have words of their own there.
+            let only = text(6)
+                .and_then(frame)
+                .filter(|(image, ..)| !image.is_empty());
             open = Some(OpenSample {
                 vcpu,
                 time_ns,
-                frames: Vec::new(),
+                is_whole: only.is_some(),
+                frames: only.into_iter().collect(),
             });
         } else {
             importer.imported.skipped += u64::from(!line.starts_with('#'));
@@ -71,12 +82,15 @@ fn time_ns(seconds: &str, fraction: &str) -> u64 {
 fn frame(line: &str) -> Option<(String, String, u64)> {
     let (address, rest) = line.trim().split_once(' ')?;
     let address = u64::from_str_radix(address, 16).ok()?;
-    let (name, image) = rest.trim().rsplit_once(" (").unwrap_or((rest.trim(), ""));
-    Some((
-        image.trim_end_matches(')').to_owned(),
-        name.to_owned(),
-        address,
-    ))
+    let rest = rest.trim();
+    // perf marks files that were removed: `(/opt/app (deleted))`.
+    let (rest, mark) = match rest.strip_suffix(" (deleted))") {
+        Some(rest) => (rest, " (deleted)"),
+        None => (rest, ""),
+    };
+    let (name, image) = rest.rsplit_once(" (").unwrap_or((rest, ""));
+    let image = image.trim_end_matches(')');
+    Some((format!("{image}{mark}"), name.to_owned(), address))
 }
 
 fn close(open: Option<OpenSample>, importer: &mut Importer<'_>) -> Result<(), ImportError> {
@@ -100,4 +114,25 @@ fn close(open: Option<OpenSample>, importer: &mut Importer<'_>) -> Result<(), Im
         stop: Stop::Unsaid,
     };
     importer.stack(&frames, origin, 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_has_an_image_even_if_its_file_was_removed() {
+        for (line, image, name) in [
+            ("\t4011d6 work+0x16 (/opt/app)\n", "/opt/app", "work+0x16"),
+            (
+                "\t4011d6 work+0x16 (/opt/app (deleted))\n",
+                "/opt/app (deleted)",
+                "work+0x16",
+            ),
+            ("\t4011d6 [unknown] ([unknown])\n", "[unknown]", "[unknown]"),
+        ] {
+            let expected = (image.to_owned(), name.to_owned(), 0x40_11d6);
+            assert_eq!(frame(line), Some(expected));
+        }
+    }
 }

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
 use tables::{Place, Tables, Threads};
 use uprof::Stop;
-use uprof::cold::{Mapping, ModuleChange, ModuleEvent};
+use uprof::cold::{Mapping, ModuleEvent};
 use weights::{Chosen, Stands, Weighing};
 use wire::{Message, Stream, Value};
 
@@ -184,11 +184,8 @@ impl<'t> Stacks<'t> {
                 build_id: from_hexadecimal(build_id).unwrap_or_default(),
                 file: None,
             };
-            importer.writer()?.modules(&[ModuleEvent {
-                time_ns: 0,
-                space: 0,
-                what: ModuleChange::Mapped(mapped),
-            }])?;
+            let event = ModuleEvent::mapped(0, 0, mapped);
+            importer.writer()?.modules(&[event])?;
         }
         Ok(())
     }

@@ -75,6 +75,15 @@ impl Filter {
         }
     }
 
+    /// Whether it leaves out samples that count by default.
+    pub(crate) fn leaves_out(&self) -> bool {
+        let is_of_part = self.from_ns.is_some() || self.to_ns.is_some();
+        let is_of_threads = !self.vcpus.is_empty() || self.thread.is_some();
+        let is_of_processes = !self.pids.is_empty() || self.process.is_some();
+        let is_of_stacks = self.focus.is_some() || self.ignore.is_some();
+        is_of_part || is_of_threads || is_of_processes || is_of_stacks || !self.states.is_empty()
+    }
+
     /// Whether a process with this number counts.
     pub(crate) fn has_pid(&self, pid: impl FnOnce() -> Option<u32>) -> bool {
         self.pids.is_empty() || pid().is_some_and(|pid| self.pids.contains(&pid))

@@ -32,6 +32,7 @@ use block::{BlockStacks, LocalGuest, LocalRow};
 use naming::Naming;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
 use uprof::{Found, Span, State, Stop, Task, WordMap};
 
 /// The granularity of a view's frames.
@@ -134,6 +135,9 @@ const STEPS_PER_SAMPLE: u64 = 32;
 pub const SLICES: usize = 120;
 /// Blocks in memory at a time.
 const BATCH: usize = 16;
+/// Elements of the tables that have one for each node of a block. There is a table for each process or thread that was
+/// sampled; what does not fit is in maps, which are slower and have only the nodes that occur.
+const TABLE_NODES_MAX: usize = 1 << 20;
 
 /// Gathers the samples of `recordings`; their time off the processor, or in calls of a trace, where the filter says so,
 /// or leaves it open and the recordings have nothing else; and the wall time of their vCPUs, if the filter says so.
@@ -214,12 +218,12 @@ fn unit_of(recordings: &[&Recording], tables: &Tables<'_>, options: &Options) ->
     unit
 }
 
-/// Gathers the samples of `recording`, one of several with the same images, whose tables are kept for the next one.
+/// Gathers the samples of `recording`, or their time where their rate changed. It is one of several with the same
+/// images, whose tables are kept for the next one.
 pub fn gather_again(recording: &Recording, tables: &Tables<'_>, options: &Options) -> Profile {
     let mut options = options.clone();
     options.filter.unit = Some(Unit::Samples);
-    let how = (&options, Unit::Samples);
-    gather_unit(&[recording], tables, how, &|_, _| (), None)
+    gather_with(&[recording], tables, &options, &|_, _| (), None)
 }
 
 fn gather_unit(
@@ -356,7 +360,34 @@ struct Gathering<'a, 's> {
 }
 
 /// A local node's place in the tree, and the matches on the way there.
-type Joined = Option<(NodeId, Passed)>;
+type Here = (NodeId, Passed);
+
+/// The local nodes of a block that are in the tree already, below one root.
+struct Joined<'j> {
+    root: NodeId,
+    /// One element for each node, if the root is one of the first.
+    table: Option<&'j mut Vec<Option<Here>>>,
+    /// Those of all further roots.
+    besides: &'j mut WordMap<(NodeId, u32), Here>,
+}
+
+impl Joined<'_> {
+    fn get(&self, local: u32) -> Option<Here> {
+        match &self.table {
+            Some(table) => table[local as usize],
+            None => self.besides.get(&(self.root, local)).copied(),
+        }
+    }
+
+    fn insert(&mut self, local: u32, here: Here) {
+        match &mut self.table {
+            Some(table) => table[local as usize] = Some(here),
+            None => {
+                self.besides.insert((self.root, local), here);
+            }
+        }
+    }
+}
 
 impl Gathering<'_, '_> {
     fn begin(&mut self, name: &str, profile: &mut Profile) {
@@ -378,14 +409,24 @@ impl Gathering<'_, '_> {
         if let Some(fault) = &stacks.fault {
             profile.warnings.push(fault.clone());
         }
-        let mut roots: WordMap<NodeId, Vec<Joined>> = WordMap::default();
+        let mut tables: WordMap<NodeId, Vec<Option<Here>>> = WordMap::default();
+        let mut besides = WordMap::default();
+        let nodes = stacks.nodes.len();
         let filtered = self.options.filter.focus.is_some();
         for row in &stacks.rows {
             let root = self.root_of(row, profile);
-            let joined = roots
-                .entry(root)
-                .or_insert_with(|| vec![None; stacks.nodes.len()]);
-            let mut top = self.node(stacks, joined, root, row.node, profile);
+            let fits = tables.is_empty() || (tables.len() + 1) * nodes <= TABLE_NODES_MAX;
+            let table = match tables.entry(root) {
+                Entry::Occupied(known) => Some(known.into_mut()),
+                Entry::Vacant(new) if fits => Some(new.insert(vec![None; nodes])),
+                Entry::Vacant(_) => None,
+            };
+            let mut joined = Joined {
+                root,
+                table,
+                besides: &mut besides,
+            };
+            let mut top = self.node(stacks, &mut joined, row.node, profile);
             if let Some(guest) = row.guest {
                 top = self.guest(stacks, top, guest, profile);
             }
@@ -446,11 +487,11 @@ impl Gathering<'_, '_> {
     fn node(
         &mut self,
         stacks: &BlockStacks,
-        joined: &mut [Joined],
-        root: NodeId,
+        joined: &mut Joined<'_>,
         leaf: Option<u32>,
         profile: &mut Profile,
     ) -> (NodeId, Passed) {
+        let root = joined.root;
         let Some(leaf) = leaf else {
             let label = naming::plain(&mut profile.labels, "[no frame]");
             return (profile.tree.child(root, label), Passed::default());
@@ -459,7 +500,7 @@ impl Gathering<'_, '_> {
         let mut at = Some(leaf);
         let mut here = (root, Passed::default());
         while let Some(local) = at {
-            if let Some(known) = joined[local as usize] {
+            if let Some(known) = joined.get(local) {
                 here = known;
                 break;
             }
@@ -477,7 +518,7 @@ impl Gathering<'_, '_> {
                     profile.found.add(here.0, local_node.frame.found);
                 }
             }
-            joined[local as usize] = Some(here);
+            joined.insert(local, here);
         }
         if here.0 == root {
             let label = naming::plain(&mut profile.labels, "[hidden]");
@@ -621,11 +662,14 @@ pub(crate) fn names(recordings: &[&Recording]) -> Vec<String> {
             .to_owned()
     };
     let all: Vec<String> = recordings.iter().map(|one| short(one)).collect();
-    let count = |name: &str| all.iter().filter(|other| *other == name).count();
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for name in &all {
+        *counts.entry(name).or_default() += 1;
+    }
     let numbered = all.iter().enumerate();
     numbered
-        .map(|(number, name)| match count(name) {
-            1 => name.clone(),
+        .map(|(number, name)| match counts.get(name.as_str()) {
+            Some(1) => name.clone(),
             _ => format!("{name} ({})", number + 1),
         })
         .collect()

@@ -2,7 +2,11 @@
 //! samples that end there. Parents precede children.
 
 use crate::profile::labels::{LabelId, Labels};
+use crate::work;
 use uprof::WordMap;
+
+/// Callers that are looked at in one step of a run's budget.
+const CALLERS_PER_STEP: u64 = 8;
 
 /// Number of a node; [`ROOT`] has no label.
 pub type NodeId = u32;
@@ -142,7 +146,12 @@ impl StackTree {
             };
             count.0 += node.count;
             // A recursive function counts each sample only once, at its outermost frame.
-            let again = self.outwards(node.parent).any(|label| label == node.label);
+            let mut callers = 0;
+            let again = self.outwards(node.parent).any(|label| {
+                callers += 1;
+                label == node.label
+            });
+            work::take(callers / CALLERS_PER_STEP);
             if !again {
                 count.1 += totals[number];
             }

@@ -96,13 +96,11 @@ impl Dictionary {
             let lines = location.line.iter().map(|line| otlp::Line {
                 function_index: line.function_id as i32,
                 line: line.line,
-                column: 0,
             });
             dictionary.made.location_table.push(otlp::Location {
                 mapping_index: location.mapping_id as i32,
                 address: location.address,
                 lines: lines.collect(),
-                attribute_indices: Vec::new(),
             });
         }
         dictionary
@@ -117,7 +115,6 @@ impl Dictionary {
         self.made.attribute_table.push(otlp::Attribute {
             key_strindex,
             value: Some(text_value(value)),
-            unit_strindex: 0,
         });
         self.made.attribute_table.len() as i32 - 1
     }
@@ -136,10 +133,7 @@ impl Dictionary {
             }
             samples.push(otlp::Sample {
                 stack_index,
-                attribute_indices: Vec::new(),
-                link_index: 0,
                 values: sample.value.clone(),
-                timestamps_unix_nano: Vec::new(),
             });
         }
         let of_pprof = |value: pb::ValueType| otlp::ValueType {

@@ -206,7 +206,7 @@ impl Account {
         self.shallow += shallow;
         self.lacking += lacking;
         self.pooled = self.pooled.saturating_add(*pooled);
-        self.undecoded += undecoded;
+        self.undecoded = self.undecoded.saturating_add(*undecoded);
         self.damaged = self.damaged.saturating_add(*damaged);
         self.damages += damages;
         self.unfinished += unfinished;
@@ -245,7 +245,7 @@ impl Account {
     /// Adds the faults of calls that are shown beside these samples.
     pub(crate) fn add_beside(&mut self, calls: &Account) {
         self.other_units.remove(&Unit::Calls);
-        self.undecoded += calls.undecoded;
+        self.undecoded = self.undecoded.saturating_add(calls.undecoded);
         self.unended += calls.unended;
     }
 

@@ -46,7 +46,7 @@ struct OpenCall<K> {
 
 /// Visits all calls of `recording`. Returns how many calls at least can't be read, and why.
 pub(crate) fn walk<V: Visit>(recording: &Recording, visit: &mut V) -> (u64, Vec<String>) {
-    let (mut lost, mut faults) = (0, Vec::new());
+    let (mut lost, mut faults) = (0_u64, Vec::new());
     let mut open: BTreeMap<Task, Vec<OpenCall<V::Context>>> = BTreeMap::new();
     let mut after: Option<u64> = None;
     for batch in recording.span_blocks().rchunks(BATCH) {
@@ -59,7 +59,7 @@ pub(crate) fn walk<V: Visit>(recording: &Recording, visit: &mut V) -> (u64, Vec<
                 Ok(read) => read,
                 Err(fault) => {
                     faults.push(fault.to_string());
-                    lost += 1;
+                    lost = lost.saturating_add(1);
                     continue;
                 }
             };
@@ -68,7 +68,8 @@ pub(crate) fn walk<V: Visit>(recording: &Recording, visit: &mut V) -> (u64, Vec<
             let end = before.saturating_add(rows.len() as u64);
             // Each block states the number of calls before it, so a gap between two blocks shows how many
             // are missing.
-            lost += after.map_or(0, |after: u64| after.saturating_sub(end));
+            let missing = after.map_or(0, |after: u64| after.saturating_sub(end));
+            lost = lost.saturating_add(missing);
             after = Some(before);
             for (index, row) in rows.into_iter().enumerate().rev() {
                 let stack = open.entry(row.task).or_default();
@@ -96,7 +97,7 @@ pub(crate) fn walk<V: Visit>(recording: &Recording, visit: &mut V) -> (u64, Vec<
         }
     }
     // The calls before the first block that could be read.
-    lost += after.unwrap_or(0);
+    lost = lost.saturating_add(after.unwrap_or(0));
     for stack in open.into_values() {
         stack.into_iter().rev().for_each(|done| close(done, visit));
     }

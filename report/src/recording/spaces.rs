@@ -8,6 +8,7 @@
 pub(crate) mod visible;
 
 use self::visible::Visible;
+use crate::work;
 use std::collections::{BTreeMap, HashMap};
 use uprof::WordMap;
 use uprof::cold::{
@@ -414,6 +415,7 @@ impl Spaces {
     /// keeps its module, and another module may have been loaded at the address since.
     pub(crate) fn shared_region(&self, module: ModuleId, address: u64) -> Option<Region> {
         let generations = self.spaces.get(&0)?.generations.iter().rev();
+        let generations = generations.inspect(|_| work::take(1));
         let mut found = generations.flat_map(|generation| generation.over(address));
         found.find(|region| region.module == module)
     }
@@ -456,6 +458,7 @@ impl Spaces {
             if let Some(region) = generation.find(time_ns, address) {
                 return Some(region);
             }
+            work::take(1);
             // Nothing was mapped here since the fork, so the parent's mapping at that time is still valid.
             (space, time_ns) = generation.copied?;
         }
@@ -467,6 +470,7 @@ impl Spaces {
         let generations = &self.spaces.get(&space)?.generations;
         let mut copied = generations
             .iter()
+            .inspect(|_| work::take(1))
             .filter_map(|generation| generation.copied);
         copied.next().map(|(parent, _)| parent)
     }
@@ -530,6 +534,7 @@ impl Generation {
         let near = reach.take_while(move |end| **end > address);
         let regions = near.zip(self.regions[..after].iter().rev());
         regions
+            .inspect(|_| work::take(1))
             .map(|(_, region)| *region)
             .filter(move |region| address < region.end)
     }

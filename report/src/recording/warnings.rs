@@ -88,6 +88,8 @@ pub(crate) enum Warning {
     SeparateTimes(String),
     /// More calls than a format can show.
     TooManyCalls { calls: usize, most: usize },
+    /// Samples that stand for different times, in a format that counts them alike.
+    CountedAlike,
     /// Recordings of different hosts, which are not named.
     OtherHosts,
     /// A fact about the recordings differs between the sides.
@@ -259,6 +261,10 @@ impl fmt::Display for Warning {
                 f,
                 "{calls} calls are too many for markers, at most {most} are shown: select some (--from, --to, --vcpu, \
                  --focus), or export to perfetto"
+            ),
+            Warning::CountedAlike => f.write_str(
+                "Perfetto counts samples, and these stand for different times, so its shares are wrong: -f pprof, \
+                 -f speedscope and report --flame have right ones",
             ),
             Warning::OtherHosts => f.write_str("hosts differ (--identify names them)"),
             Warning::Differ {

@@ -83,13 +83,10 @@ impl Window {
         }
         self.damaged += 1;
         let first_ns = damage.gap_ns.0.unwrap_or(self.latest_ns);
-        self.damages.push_back(Loss {
-            first_ns,
-            last_ns: damage.gap_ns.1.unwrap_or(first_ns),
-            task: None,
-            reason: LossReason::Damaged,
-            count: damage.samples.unwrap_or(damage.samples_at_least),
-        });
+        let gap_ns = [first_ns, damage.gap_ns.1.unwrap_or(first_ns)];
+        let count = damage.samples.unwrap_or(damage.samples_at_least);
+        self.damages
+            .push_back(Loss::new(LossReason::Damaged, count, gap_ns));
         if self.damages.len() > DAMAGES_MAX {
             self.damages.pop_front();
         }

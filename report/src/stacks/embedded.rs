@@ -92,7 +92,7 @@ impl Embedded {
                 let (_, most) = segments.size_hint();
                 let mut all = Vec::with_capacity(most.unwrap_or(0));
                 for segment in segments {
-                    all.push(segment?.into());
+                    all.push(segment?);
                 }
                 self.segments = Segments(all);
             }
@@ -110,7 +110,7 @@ impl Embedded {
     pub fn parts(&self) -> Vec<ImagePart> {
         let mut part = ImagePart::new(self.identity.clone());
         let mut parts = Vec::new();
-        part.set_segments(self.segments.iter().map(|segment| (*segment).into()));
+        part.set_segments(self.segments.iter().copied());
         self.lines.store(&mut part);
         self.rules.table().store(&mut part);
         for (start, end, name) in self.symbols.iter() {

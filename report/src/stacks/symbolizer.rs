@@ -12,8 +12,10 @@ use crate::stacks::embedded::Embedded;
 use crate::stacks::runtimes;
 use crate::stacks::tables::{ModuleTables, Tables};
 use crate::unwind::UnwindRules;
+use crate::work;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use uprof::image::ImageIdentity;
 
 /// One function at a place.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -74,6 +76,42 @@ impl ModuleSymbols<'_> {
     }
 }
 
+/// The first module of each path and build.
+#[derive(Debug, Default)]
+struct ModuleNumbers<'m> {
+    by_both: HashMap<(&'m str, Vec<u8>), usize>,
+    by_path: HashMap<&'m str, usize>,
+    by_id: HashMap<Vec<u8>, usize>,
+}
+
+impl<'m> ModuleNumbers<'m> {
+    fn new(modules: &'m [Module]) -> Self {
+        let mut numbers = ModuleNumbers::default();
+        for (number, module) in modules.iter().enumerate() {
+            let (path, id) = (&module.path[..], module.id());
+            numbers.by_path.entry(path).or_insert(number);
+            numbers.by_id.entry(id.clone()).or_insert(number);
+            numbers.by_both.entry((path, id)).or_insert(number);
+        }
+        numbers
+    }
+
+    /// The module that an embedded table is of.
+    fn find(&self, identity: &ImageIdentity) -> Option<usize> {
+        let (path, id) = (&identity.path[..], &identity.build_id);
+        // The same build may be mapped under several paths.
+        if let Some(number) = self.by_both.get(&(path, id.clone())) {
+            return Some(*number);
+        }
+        if id.is_empty() {
+            return self.by_path.get(path).copied();
+        }
+        let of_build = self.by_id.get(id);
+        let without_id = self.by_both.get(&(path, Vec::new()));
+        of_build.into_iter().chain(without_id).min().copied()
+    }
+}
+
 /// A symbol, and how it was found.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum LocatedSymbol<'s> {
@@ -113,18 +151,10 @@ impl<'r, 'l> Symbolizer<'r, 'l> {
             modules.iter().map(|_| ModuleSymbols::default()).collect();
         let mut loose = Vec::new();
         let mut damaged = Vec::new();
-        for embedded in Embedded::of(recording, &mut damaged) {
-            let identity = &embedded.identity;
-            // The same build may be mapped under several paths.
-            let is_it =
-                |module: &Module| module.path == identity.path && module.id() == identity.build_id;
-            let may_be_it = |module: &Module| {
-                let ids = (&identity.build_id, &module.id());
-                let one_unknown = ids.0.is_empty() || ids.1.is_empty();
-                !ids.0.is_empty() && ids.0 == ids.1 || one_unknown && module.path == identity.path
-            };
-            let place = modules.iter().position(is_it);
-            match place.or_else(|| modules.iter().position(may_be_it)) {
+        let all = Embedded::of(recording, &mut damaged);
+        let numbers = ModuleNumbers::new(if all.is_empty() { &[] } else { modules });
+        for embedded in all {
+            match numbers.find(&embedded.identity) {
                 Some(number) => symbols[number].embedded.push(embedded),
                 None => loose.push(embedded),
             }
@@ -202,9 +232,8 @@ impl<'r, 'l> Symbolizer<'r, 'l> {
         else {
             return Vec::new();
         };
-        let embedded = symbols
-            .embedded
-            .iter()
+        let mut embedded = symbols.embedded.iter().inspect(|_| work::take(1));
+        let embedded = embedded
             .find_map(|embedded| embedded.lines.find(self.embedded_address(embedded, place)?));
         let in_image = || {
             let (lines, address) = self.lines_in_image(place)?;
@@ -249,7 +278,8 @@ impl<'r, 'l> Symbolizer<'r, 'l> {
     pub(crate) fn find(&self, place: Place) -> Option<LocatedSymbol<'_>> {
         let in_module = place.module().and_then(|module| {
             let symbols = self.modules.get(module as usize)?;
-            let embedded = symbols.embedded.iter().find_map(|embedded| {
+            let mut embedded = symbols.embedded.iter().inspect(|_| work::take(1));
+            let embedded = embedded.find_map(|embedded| {
                 embedded
                     .symbols
                     .find(self.embedded_address(embedded, place)?)
@@ -282,7 +312,8 @@ impl<'r, 'l> Symbolizer<'r, 'l> {
         let At::Address { address, .. } = place.at else {
             return None;
         };
-        let loose = self.loose.iter().find_map(|embedded| {
+        let mut loose = self.loose.iter().inspect(|_| work::take(1));
+        let loose = loose.find_map(|embedded| {
             let address = address.wrapping_sub(embedded.identity.load_bias);
             embedded.symbols.find(ImageAddress(address))
         });
@@ -494,5 +525,43 @@ impl<'r, 'l> Symbolizer<'r, 'l> {
                 listed(&paths)
             )
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uprof::Arch;
+
+    #[test]
+    fn a_table_is_of_the_module_with_its_path_and_build_or_else_the_first_that_may_be_its() {
+        let modules = [("a", ""), ("b", "1"), ("c", "1"), ("b", "2"), ("b", "")];
+        let modules = modules.map(|(path, id)| Module {
+            path: path.into(),
+            build_id: id.into(),
+            file: None,
+        });
+        let numbers = ModuleNumbers::new(&modules);
+        let found = |path: &str, id: &str| {
+            numbers.find(&ImageIdentity {
+                path: path.into(),
+                build_id: id.into(),
+                arch: Arch::X86_64,
+                load_bias: 0,
+                origin: String::new(),
+            })
+        };
+        // Both agree.
+        assert_eq!(found("c", "1"), Some(2));
+        assert_eq!(found("b", "2"), Some(3));
+        assert_eq!(found("b", ""), Some(4));
+        // The build is mapped elsewhere.
+        assert_eq!(found("x", "1"), Some(1));
+        assert_eq!(found("x", "3"), None);
+        // The build of one of them is not known.
+        assert_eq!(found("c", ""), Some(2));
+        assert_eq!(found("a", "3"), Some(0));
+        assert_eq!(found("a", "2"), Some(0));
+        assert_eq!(found("b", "3"), Some(4));
     }
 }

@@ -55,6 +55,14 @@ const MODULE_ROOM_MIN: usize = 40;
 const MODULE_COLUMNS_MIN: usize = 10;
 
 impl Notes<'_> {
+    /// Only further remarks.
+    pub(crate) fn more(more: String) -> Self {
+        Notes {
+            more,
+            ..Notes::default()
+        }
+    }
+
     /// All remarks.
     fn all(&self) -> String {
         let Notes { mark, module, more } = self;
@@ -171,6 +179,12 @@ impl Screen {
     fn room(&self, used: usize) -> Option<usize> {
         let columns = self.columns?;
         Some(columns.saturating_sub(used).max(NAME_COLUMNS_MIN))
+    }
+
+    /// Writes lines, broken at spaces.
+    pub(crate) fn write_lines(&self, lines: &[String], out: &mut dyn Write) -> io::Result<()> {
+        let mut lines = lines.iter();
+        lines.try_for_each(|line| self.write_prose("", line, 2, out))
     }
 
     /// Writes `text` after `head`, broken at spaces; further lines are indented.

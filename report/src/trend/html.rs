@@ -1,8 +1,8 @@
 //! The trend as a page for a browser: a line for each function, with its shares as a small chart.
 
-use super::rows::{notes, percent, relative};
+use super::rows::{notes, relative};
 use super::{FunctionTrend, Trend};
-use crate::text::{printable, short};
+use crate::text::{percent, printable, short};
 use crate::views::html::shell::{self, text};
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -18,9 +18,10 @@ const MARGIN: f64 = 3.0;
 /// # Errors
 /// The errors of `out`.
 pub fn write(trend: &Trend, title: &str, out: &mut dyn Write) -> io::Result<()> {
-    let verdict = trend.verdict(&|name| printable(name).into_owned());
+    let verdict = trend.verdict(&|name| printable(name).into_owned(), &str::to_owned);
     let is_incomplete = trend.points.iter().any(|point| point.is_incomplete);
-    shell::write_start("trend", title, (&trend.about(), is_incomplete), out)?;
+    let about = trend.about(&str::to_owned);
+    shell::write_start("trend", title, (&about, is_incomplete), out)?;
     for line in trend.warnings.iter().chain(&trend.legend()) {
         writeln!(out, "<p>{}</p>", text(line))?;
     }

@@ -26,7 +26,7 @@ pub fn write(trend: &Trend, out: &mut dyn Write) -> io::Result<()> {
     let whole = json!({
         "format": "uniprof-trend",
         "version": VERSION,
-        "verdict": trend.verdict(&|name| format!("`{name}`")),
+        "verdict": trend.verdict(&|name| format!("`{name}`"), &str::to_owned),
         "unit": trend.unit.name(),
         "changes": trend.changes(),
         "recordings": points.collect::<Vec<Value>>(),

@@ -2,10 +2,10 @@
 
 use super::Trend;
 use super::rows::{Row, notes};
-use super::table::{HEADINGS, TableOptions, cells};
+use super::table::{COLUMNS, SINCE, TableOptions, cells};
 use crate::text::{printable, rows_max, short};
-use crate::views::markdown::{code, list};
-use crate::views::workflow::{Level, SHOWN, annotate};
+use crate::views::markdown::{code, list, write_table};
+use crate::views::workflow::annotate_changes;
 use std::io::{self, Write};
 
 /// Writes the certain changes, and the other functions folded.
@@ -16,39 +16,26 @@ pub fn write(trend: &Trend, options: TableOptions, out: &mut dyn Write) -> io::R
     let (changes, others): (Vec<Row<'_>>, Vec<Row<'_>>) =
         trend.rows().partition(|row| row.change.is_some());
     let most = rows_max(options.rows);
-    writeln!(out, "**{}**\n\n{}.\n", trend.verdict(&code), trend.about())?;
-    write_table(trend, &changes, most, out)?;
+    let (verdict, about) = (trend.verdict(&code, &code), trend.about(&code));
+    writeln!(out, "**{verdict}**\n\n{about}.\n")?;
+    let line = |row: &Row<'_>| {
+        let mut cells = cells(trend, row);
+        if row.change.is_some() {
+            cells[SINCE] = code(&cells[SINCE]);
+        }
+        let notes = notes(row.function);
+        let name = code(format!("{}  {notes}", row.function.name).trim_end());
+        format!("{} | {name}", cells.join(" | "))
+    };
+    write_table(COLUMNS, &changes, most, &line, out)?;
     writeln!(
         out,
         "<details><summary>Functions without a certain change</summary>\n"
     )?;
     list(&trend.warnings, out)?;
-    write_table(trend, &others, most.saturating_sub(changes.len()), out)?;
+    let left = most.saturating_sub(changes.len());
+    write_table(COLUMNS, &others, left, &line, out)?;
     writeln!(out, "{}\n\n</details>", trend.legend().join(" "))
-}
-
-fn write_table(
-    trend: &Trend,
-    rows: &[Row<'_>],
-    most: usize,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    if rows.is_empty() || most == 0 {
-        return Ok(());
-    }
-    let headings = HEADINGS.map(|(heading, _)| heading).join(" | ");
-    let lines = HEADINGS.map(|(_, is_text)| if is_text { ":---" } else { "---:" });
-    writeln!(out, "| {headings} | function |\n|{}|:---|", lines.join("|"))?;
-    for row in rows.iter().take(most) {
-        let cells = cells(trend, row).map(|cell| cell.replace('|', "\\|"));
-        let notes = notes(row.function);
-        let name = code(format!("{}  {notes}", row.function.name).trim_end());
-        writeln!(out, "| {} | {name} |", cells.join(" | "))?;
-    }
-    match rows.len().saturating_sub(most) {
-        0 => writeln!(out),
-        more => writeln!(out, "\nand {more} more\n"),
-    }
 }
 
 /// Writes a summary, then a warning for each function that takes more since a change, and a notice for each other
@@ -58,18 +45,16 @@ fn write_table(
 /// The errors of `out`.
 pub fn write_annotations(trend: &Trend, _: TableOptions, out: &mut dyn Write) -> io::Result<()> {
     let quoted = |name: &str| format!("`{}`", printable(name));
-    let mut summary = vec![trend.verdict(&quoted), trend.about()];
+    let mut summary = vec![
+        trend.verdict(&quoted, &str::to_owned),
+        trend.about(&str::to_owned),
+    ];
     summary.extend(trend.warnings.iter().cloned());
-    annotate(Level::Notice, &summary.join("\n"), out)?;
-    for (level, grew) in [(Level::Warning, true), (Level::Notice, false)] {
-        let changes = trend
-            .rows()
-            .filter_map(|row| row.change.map(|change| (row.function, change)));
-        let changes = changes.filter(|(_, change)| (change.after > change.before) == grew);
-        for (function, change) in changes.take(SHOWN) {
-            let text = format!("{} {}", short(&function.name), trend.verb(change));
-            annotate(level, &text, out)?;
-        }
-    }
-    Ok(())
+    let changes = trend.rows().filter_map(|Row { function, change }| {
+        let change = change?;
+        let what = trend.verb(change, &str::to_owned);
+        let text = format!("{} {what}", short(&function.name));
+        Some((change.after > change.before, text))
+    });
+    annotate_changes(&summary, &changes.collect::<Vec<_>>(), out)
 }

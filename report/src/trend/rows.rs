@@ -3,7 +3,7 @@
 use super::{Change, FunctionTrend, Order, Point, Trend};
 use crate::diff::{Figure, Rule, RuleError, RuleSubject};
 use crate::text::calendar::calendar;
-use crate::text::{printable, short};
+use crate::text::{in_percent, percent, printable, short};
 use std::collections::BTreeSet;
 
 /// Most changes that the verdict names.
@@ -40,11 +40,11 @@ impl Trend {
             .sum()
     }
 
-    /// What is in the series: the number of recordings, and the first and the last of them.
-    pub(crate) fn about(&self) -> String {
+    /// What is in the series: the number of recordings, and the first and the last of them as `placed` shows them.
+    pub(crate) fn about(&self, placed: &dyn Fn(&str) -> String) -> String {
         let samples: f64 = self.points.iter().map(|point| point.samples).sum();
-        let ends =
-            [self.points.first(), self.points.last()].map(|point| point.map(|it| self.place(it)));
+        let ends = [self.points.first(), self.points.last()];
+        let ends = ends.map(|point| point.map(|it| placed(&self.place(it))));
         let [first, last] = ends.map(Option::unwrap_or_default);
         format!(
             "{} recordings with {samples:.0} samples, from {first} to {last}",
@@ -52,13 +52,18 @@ impl Trend {
         )
     }
 
-    /// The verdict as one sentence: the first line of every form.
-    pub(crate) fn verdict(&self, quoted: &dyn Fn(&str) -> String) -> String {
+    /// The verdict as one sentence: the first line of every form, with functions as `quoted` shows them, and
+    /// recordings as `placed` does.
+    pub(crate) fn verdict(
+        &self,
+        quoted: &dyn Fn(&str) -> String,
+        placed: &dyn Fn(&str) -> String,
+    ) -> String {
         let mut named = Vec::new();
         for Row { function, change } in self.rows() {
             if let Some(change) = change.filter(|_| named.len() < NAMED_MAX) {
                 let name = quoted(&short(&function.name));
-                named.push(format!("{name} {}", self.verb(change)));
+                named.push(format!("{name} {}", self.verb(change, placed)));
             }
         }
         match self.changes() - named.len() {
@@ -69,8 +74,8 @@ impl Trend {
     }
 
     /// What a function does since a change: `takes 5.1 % more (± 0.9) since 2026-11-22 10:00`.
-    pub(crate) fn verb(&self, change: &Change) -> String {
-        let since = self.place(&self.points[change.at]);
+    pub(crate) fn verb(&self, change: &Change, placed: &dyn Fn(&str) -> String) -> String {
+        let since = placed(&self.place(&self.points[change.at]));
         let what = self.unit.what();
         match change.ratio() {
             None => format!(
@@ -117,10 +122,10 @@ impl Trend {
              A change is certain if it is larger than {} points, lasts for 3 recordings or more, and is not only \
              because others changed; of functions that certainly changed, at most {}% did not.",
             self.functions.len(),
-            options.least_share * 100.0,
+            in_percent(options.least_share),
             self.unit.what(),
-            options.least_change * 100.0,
-            options.false_discoveries * 100.0,
+            in_percent(options.least_change),
+            in_percent(options.false_discoveries),
         )];
         if self.inflation > 1.0 {
             lines.push(format!(
@@ -135,14 +140,6 @@ impl Trend {
 /// Half the interval of a relative change.
 pub(crate) fn half(change: &Change) -> Option<f64> {
     change.relative.map(|(low, high)| (high - low) / 2.0)
-}
-
-/// A part of 1 in percent, without its sign.
-pub(crate) fn percent(part: f64) -> String {
-    match part.abs() * 100.0 {
-        large @ 10.0.. => format!("{large:.0}"),
-        small => format!("{small:.1}"),
-    }
 }
 
 /// A relative change in words: `+5.1% ± 0.9`, `new`, `gone`.
@@ -195,7 +192,7 @@ pub(crate) fn picture(shares: &[f64]) -> String {
 impl RuleSubject for Trend {
     fn missing(&self, name: &str) -> Option<String> {
         let names: BTreeSet<&str> = self.functions.iter().map(|it| it.name.as_str()).collect();
-        let least = self.options.least_share * 100.0;
+        let least = in_percent(self.options.least_share);
         (!names.contains(name))
             .then(|| format!("no function with at least {least}% of the samples is called {name}"))
     }

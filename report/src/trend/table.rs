@@ -2,8 +2,9 @@
 
 use super::rows::{Row, notes, picture, relative};
 use super::{FunctionTrend, Trend};
-use crate::text::screen::{Color, Notes, Screen, width};
+use crate::text::screen::{Color, Notes, Screen};
 use crate::text::{printable, rows_max};
+use crate::views::columns::{CHANGE, Column, Columns};
 use std::io::{self, Write};
 
 /// Options of the table.
@@ -15,18 +16,17 @@ pub struct TableOptions {
     pub screen: Screen,
 }
 
-/// The headings, and whether their columns are text.
-pub(super) const HEADINGS: [(&str, bool); 6] = [
-    ("share", false),
-    ("interval", false),
-    ("before", false),
-    ("change", false),
-    ("since", true),
-    ("trend", true),
+/// Columns that are left out on a narrow screen have a number.
+pub(super) const COLUMNS: &[Column] = &[
+    Column::new("share"),
+    Column::new("interval").dispensable(1),
+    Column::new("before"),
+    Column::new(CHANGE),
+    Column::new("since").text(),
+    Column::new("trend").text().dispensable(0),
 ];
-const CHANGE: usize = 3;
-/// Columns that are left out on a narrow screen, in this order.
-const DISPENSABLE: [usize; 2] = [5, 1];
+/// The column of a recording: a label or a file name, which may be any text.
+pub(super) const SINCE: usize = 4;
 /// The least width for names; if less remains, columns are left out.
 const NAME_COLUMNS: usize = 28;
 
@@ -61,40 +61,16 @@ pub(super) fn cells(trend: &Trend, row: &Row<'_>) -> [String; 6] {
 /// The errors of `out`.
 pub fn write(trend: &Trend, options: TableOptions, out: &mut dyn Write) -> io::Result<()> {
     let screen = options.screen;
-    let verdict = trend.verdict(&|name| format!("`{}`", printable(name)));
+    let verdict = trend.verdict(&|name| format!("`{}`", printable(name)), &str::to_owned);
     screen.write_prose("", &verdict, 0, out)?;
-    screen.write_prose("", &format!("{}.", trend.about()), 0, out)?;
+    screen.write_prose("", &format!("{}.", trend.about(&str::to_owned)), 0, out)?;
     writeln!(out)?;
     let rows: Vec<Row<'_>> = trend.rows().collect();
     let shown = &rows[..rows_max(options.rows).min(rows.len())];
     let cells: Vec<[String; 6]> = shown.iter().map(|row| cells(trend, row)).collect();
-    let widths = widths(&cells, screen);
-    let line = |cells: [&str; 6], color: Option<Color>| {
-        let mut line = String::new();
-        for (column, cell) in cells.into_iter().enumerate() {
-            let Some(columns) = widths[column] else {
-                continue;
-            };
-            let room = " ".repeat(columns.saturating_sub(width(cell)));
-            let cell = if HEADINGS[column].1 {
-                format!("{cell}{room}")
-            } else {
-                format!("{room}{cell}")
-            };
-            line += &match color.filter(|_| column == CHANGE) {
-                Some(color) => screen.colored(cell, color),
-                None => cell,
-            };
-            line += "  ";
-        }
-        line
-    };
-    let used = 2 + widths
-        .iter()
-        .flatten()
-        .map(|columns| columns + 2)
-        .sum::<usize>();
-    writeln!(out, "  {}function", line(HEADINGS.map(|it| it.0), None))?;
+    let rows_of_cells = cells.iter().map(|cells| &cells[..]);
+    let columns = Columns::new(COLUMNS, rows_of_cells, NAME_COLUMNS, screen);
+    writeln!(out, "{}", columns.heading())?;
     let mut has_changes = false;
     for (row, cells) in shown.iter().zip(&cells) {
         if row.change.is_none() && std::mem::take(&mut has_changes) {
@@ -110,8 +86,8 @@ pub fn write(trend: &Trend, options: TableOptions, out: &mut dyn Write) -> io::R
             module: format!("  {}", notes(row.function)),
             ..Notes::default()
         };
-        let name = screen.name(&row.function.name, &notes, used);
-        let cells = line(cells.each_ref().map(String::as_str), color);
+        let name = screen.name(&row.function.name, &notes, columns.used());
+        let cells = columns.row(cells.iter().map(String::as_str), color);
         writeln!(out, "{mark} {cells}{}", name.trim_end())?;
     }
     write_end(trend, rows.len() - shown.len(), screen, out)
@@ -131,21 +107,4 @@ fn write_end(trend: &Trend, left: usize, screen: Screen, out: &mut dyn Write) ->
         screen.write_prose("", &line, 0, out)?;
     }
     Ok(())
-}
-
-/// The widths of the columns; `None` for those that are left out.
-fn widths(cells: &[[String; 6]], screen: Screen) -> [Option<usize>; 6] {
-    let mut widths = [0, 1, 2, 3, 4, 5].map(|column| {
-        let all = cells.iter().map(|row| width(&row[column]));
-        Some(all.fold(width(HEADINGS[column].0), usize::max))
-    });
-    if let Some(room) = screen.columns {
-        for column in DISPENSABLE {
-            let used: usize = widths.iter().flatten().map(|columns| columns + 2).sum();
-            if used + 2 + NAME_COLUMNS > room {
-                widths[column] = None;
-            }
-        }
-    }
-    widths
 }

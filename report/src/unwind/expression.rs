@@ -5,12 +5,20 @@
 use super::memory::Memory;
 use super::registers::Registers;
 use crate::work;
-use gimli::constants as op;
+use gimli::{Encoding, EndianSlice, Format, LittleEndian, Operation, UnitOffset};
 
 /// Most operations of one evaluation; real ones have fewer than 20.
 const STEPS_MAX: u64 = 512;
 /// Most values on the stack; real expressions need four.
 const DEPTH_MAX: usize = 32;
+/// How operands are written.
+const ENCODING: Encoding = Encoding {
+    format: Format::Dwarf32,
+    version: 5,
+    address_size: 8,
+};
+
+type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 
 struct Values {
     slots: [u64; DEPTH_MAX],
@@ -32,84 +40,6 @@ impl Values {
     /// The value `below` the top one.
     fn peek(&self, below: usize) -> Option<u64> {
         Some(self.slots[self.depth.checked_sub(below.checked_add(1)?)?])
-    }
-}
-
-struct Operations<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
-impl Operations<'_> {
-    fn fixed<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let bytes = *self.bytes.get(self.at..)?.first_chunk::<N>()?;
-        self.at += N;
-        Some(bytes)
-    }
-
-    /// LEB128: the value, its number of bits, and its sign bit.
-    fn leb128(&mut self) -> Option<(u64, u32, bool)> {
-        let mut value = 0u64;
-        for shift in (0..64).step_by(7) {
-            let [byte] = self.fixed()?;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Some((value, shift + 7, byte & 0x40 != 0));
-            }
-        }
-        None
-    }
-
-    fn unsigned(&mut self) -> Option<u64> {
-        self.leb128().map(|(value, ..)| value)
-    }
-
-    fn signed(&mut self) -> Option<u64> {
-        let (value, bits, is_negative) = self.leb128()?;
-        let sign = if is_negative && bits < 64 {
-            u64::MAX << bits
-        } else {
-            0
-        };
-        Some(value | sign)
-    }
-
-    fn branch(&mut self) -> Option<()> {
-        let offset = i16::from_le_bytes(self.fixed()?);
-        self.at = self.at.checked_add_signed(isize::from(offset))?;
-        Some(())
-    }
-
-    /// A constant operand, if `code` is an operation that pushes one.
-    fn constant(&mut self, code: gimli::DwOp) -> Option<Option<u64>> {
-        Some(Some(match code {
-            op::DW_OP_addr | op::DW_OP_const8u | op::DW_OP_const8s => {
-                u64::from_le_bytes(self.fixed()?)
-            }
-            op::DW_OP_const1u => u64::from(u8::from_le_bytes(self.fixed()?)),
-            op::DW_OP_const1s => i64::from(i8::from_le_bytes(self.fixed()?)).cast_unsigned(),
-            op::DW_OP_const2u => u64::from(u16::from_le_bytes(self.fixed()?)),
-            op::DW_OP_const2s => i64::from(i16::from_le_bytes(self.fixed()?)).cast_unsigned(),
-            op::DW_OP_const4u => u64::from(u32::from_le_bytes(self.fixed()?)),
-            op::DW_OP_const4s => i64::from(i32::from_le_bytes(self.fixed()?)).cast_unsigned(),
-            op::DW_OP_constu => self.unsigned()?,
-            op::DW_OP_consts => self.signed()?,
-            _ if (op::DW_OP_lit0..=op::DW_OP_lit31).contains(&code) => {
-                u64::from(code.0 - op::DW_OP_lit0.0)
-            }
-            _ => return Some(None),
-        }))
-    }
-
-    /// The register that `code` reads, if it is such an operation; its offset follows.
-    fn register(&mut self, code: gimli::DwOp) -> Option<Option<u8>> {
-        if (op::DW_OP_breg0..=op::DW_OP_breg31).contains(&code) {
-            return Some(Some(code.0 - op::DW_OP_breg0.0));
-        }
-        if code == op::DW_OP_bregx {
-            return Some(Some(u8::try_from(self.unsigned()?).ok()?));
-        }
-        Some(None)
     }
 }
 
@@ -142,179 +72,120 @@ fn run(
     if let Some(value) = initial {
         values.push(value)?;
     }
-    let mut operations = Operations {
-        bytes: expression,
-        at: 0,
-    };
+    let mut rest = Bytes::new(expression, LittleEndian);
     while *steps < STEPS_MAX {
         *steps += 1;
-        if operations.at == expression.len() {
+        if rest.is_empty() {
             return values.pop();
         }
-        let code = gimli::DwOp(u8::from_le_bytes(operations.fixed()?));
-        if let Some(value) = operations.constant(code)? {
-            values.push(value)?;
-        } else if let Some(register) = operations.register(code)? {
-            let offset = operations.signed()?;
-            values.push(registers.get(register)?.wrapping_add(offset))?;
-        } else if let Some(value) = combine(code, &mut values)? {
-            values.push(value)?;
-        } else {
-            step(code, &mut operations, &mut values, memory)?;
-        }
+        let operation = Operation::parse(&mut rest, ENCODING).ok()?;
+        let by = match operation {
+            Operation::Skip { target } => target,
+            Operation::Bra { target } if values.pop()? != 0 => target,
+            Operation::Bra { .. } => 0,
+            Operation::RegisterOffset {
+                register,
+                offset,
+                base_type: UnitOffset(0),
+            } => {
+                let register = registers.get(u8::try_from(register.0).ok()?)?;
+                values.push(register.wrapping_add(offset.cast_unsigned()))?;
+                0
+            }
+            Operation::Deref {
+                size: size @ 1..=8,
+                space: false,
+                base_type: UnitOffset(0),
+            } => {
+                let unused_bits = 64 - 8 * u32::from(size);
+                let word = memory.word(values.pop()?)?;
+                values.push(word << unused_bits >> unused_bits)?;
+                0
+            }
+            other => {
+                compute(other, &mut values)?;
+                0
+            }
+        };
+        let at = expression.len() - rest.len();
+        let at = at.checked_add_signed(isize::from(by))?;
+        rest = Bytes::new(expression.get(at..)?, LittleEndian);
     }
     None
 }
 
-/// Binary operations; `Some(None)` for any other.
-fn combine(code: gimli::DwOp, values: &mut Values) -> Option<Option<u64>> {
-    let is_binary = matches!(
-        code,
-        op::DW_OP_and
-            | op::DW_OP_or
-            | op::DW_OP_xor
-            | op::DW_OP_plus
-            | op::DW_OP_minus
-            | op::DW_OP_mul
-            | op::DW_OP_div
-            | op::DW_OP_mod
-            | op::DW_OP_shl
-            | op::DW_OP_shr
-            | op::DW_OP_shra
-            | op::DW_OP_eq
-            | op::DW_OP_ne
-            | op::DW_OP_lt
-            | op::DW_OP_le
-            | op::DW_OP_gt
-            | op::DW_OP_ge
-    );
-    if !is_binary {
-        return Some(None);
-    }
-    let right = values.pop()?;
-    let left = values.pop()?;
-    let (signed_left, signed_right) = (left.cast_signed(), right.cast_signed());
-    let shift = u32::try_from(right).unwrap_or(u32::MAX);
-    Some(Some(match code {
-        op::DW_OP_and => left & right,
-        op::DW_OP_or => left | right,
-        op::DW_OP_xor => left ^ right,
-        op::DW_OP_plus => left.wrapping_add(right),
-        op::DW_OP_minus => left.wrapping_sub(right),
-        op::DW_OP_mul => left.wrapping_mul(right),
-        op::DW_OP_div if right == 0 => return None,
-        op::DW_OP_div => signed_left.wrapping_div(signed_right).cast_unsigned(),
-        op::DW_OP_mod => left.checked_rem(right)?,
-        op::DW_OP_shl => left.checked_shl(shift).unwrap_or(0),
-        op::DW_OP_shr => left.checked_shr(shift).unwrap_or(0),
-        op::DW_OP_shra => (signed_left >> shift.min(63)).cast_unsigned(),
-        op::DW_OP_eq => u64::from(left == right),
-        op::DW_OP_ne => u64::from(left != right),
-        op::DW_OP_lt => u64::from(signed_left < signed_right),
-        op::DW_OP_le => u64::from(signed_left <= signed_right),
-        op::DW_OP_gt => u64::from(signed_left > signed_right),
-        _ => u64::from(signed_left >= signed_right),
-    }))
-}
-
-/// Everything else: stack shuffling, one-value arithmetic, memory, control flow.
-fn step(
-    code: gimli::DwOp,
-    operations: &mut Operations<'_>,
-    values: &mut Values,
-    memory: &(impl Memory + ?Sized),
-) -> Option<()> {
-    match code {
-        op::DW_OP_nop => Some(()),
-        op::DW_OP_dup => values.push(values.peek(0)?),
-        op::DW_OP_over => values.push(values.peek(1)?),
-        op::DW_OP_pick => {
-            let [below] = operations.fixed()?;
-            values.push(values.peek(usize::from(below))?)
-        }
-        op::DW_OP_drop => values.pop().map(drop),
-        op::DW_OP_swap => {
+/// Operations on the stack alone.
+fn compute(operation: Operation<Bytes<'_>>, values: &mut Values) -> Option<()> {
+    let value = match operation {
+        Operation::Nop => return Some(()),
+        Operation::Drop => return values.pop().map(drop),
+        Operation::Swap => {
             let (top, next) = (values.pop()?, values.pop()?);
             values.push(top)?;
-            values.push(next)
+            next
         }
-        op::DW_OP_rot => {
+        Operation::Rot => {
             let (top, second, third) = (values.pop()?, values.pop()?, values.pop()?);
             values.push(top)?;
             values.push(third)?;
-            values.push(second)
+            second
         }
-        op::DW_OP_abs => {
-            let value = values.pop()?;
-            values.push(value.cast_signed().wrapping_abs().cast_unsigned())
+        Operation::Pick { index } => values.peek(index.into())?,
+        Operation::UnsignedConstant { value } | Operation::Address { address: value } => value,
+        Operation::SignedConstant { value } => value.cast_unsigned(),
+        Operation::Abs => values.pop()?.cast_signed().unsigned_abs(),
+        Operation::Neg => values.pop()?.wrapping_neg(),
+        Operation::Not => !values.pop()?,
+        Operation::PlusConstant { value } => values.pop()?.wrapping_add(value),
+        binary => {
+            let (right, left) = (values.pop()?, values.pop()?);
+            combine(binary, left, right)?
         }
-        op::DW_OP_neg => {
-            let value = values.pop()?;
-            values.push(value.wrapping_neg())
-        }
-        op::DW_OP_not => {
-            let value = values.pop()?;
-            values.push(!value)
-        }
-        op::DW_OP_plus_uconst => {
-            let value = values.pop()?;
-            values.push(value.wrapping_add(operations.unsigned()?))
-        }
-        op::DW_OP_deref => {
-            let address = values.pop()?;
-            values.push(memory.word(address)?)
-        }
-        op::DW_OP_deref_size => {
-            let [size_bytes @ 1..=8] = operations.fixed()? else {
-                return None;
-            };
-            let address = values.pop()?;
-            let unused_bits = 64 - 8 * u32::from(size_bytes);
-            values.push(memory.word(address)? << unused_bits >> unused_bits)
-        }
-        op::DW_OP_skip => operations.branch(),
-        op::DW_OP_bra => match values.pop()? {
-            0 => operations.fixed::<2>().map(drop),
-            _ => operations.branch(),
-        },
-        _ => None,
-    }
+    };
+    values.push(value)
 }
 
-/// The registers that `expression` reads, as a bit set; all of them if it isn't understood.
+fn combine(operation: Operation<Bytes<'_>>, left: u64, right: u64) -> Option<u64> {
+    let (signed_left, signed_right) = (left.cast_signed(), right.cast_signed());
+    let shift = u32::try_from(right).unwrap_or(u32::MAX);
+    Some(match operation {
+        Operation::And => left & right,
+        Operation::Or => left | right,
+        Operation::Xor => left ^ right,
+        Operation::Plus => left.wrapping_add(right),
+        Operation::Minus => left.wrapping_sub(right),
+        Operation::Mul => left.wrapping_mul(right),
+        Operation::Div if right == 0 => return None,
+        Operation::Div => signed_left.wrapping_div(signed_right).cast_unsigned(),
+        Operation::Mod => left.checked_rem(right)?,
+        Operation::Shl => left.checked_shl(shift).unwrap_or(0),
+        Operation::Shr => left.checked_shr(shift).unwrap_or(0),
+        Operation::Shra => (signed_left >> shift.min(63)).cast_unsigned(),
+        Operation::Eq => u64::from(left == right),
+        Operation::Ne => u64::from(left != right),
+        Operation::Lt => u64::from(signed_left < signed_right),
+        Operation::Le => u64::from(signed_left <= signed_right),
+        Operation::Gt => u64::from(signed_left > signed_right),
+        Operation::Ge => u64::from(signed_left >= signed_right),
+        _ => return None,
+    })
+}
+
+/// The registers that `expression` reads, as a bit set; all of them if it isn't understood. Branches are not followed:
+/// both paths are read in sequence.
 pub(super) fn registers_read(expression: &[u8]) -> u64 {
-    let mut operations = Operations {
-        bytes: expression,
-        at: 0,
-    };
+    let mut rest = Bytes::new(expression, LittleEndian);
     let mut read = 0;
-    while operations.at < expression.len() {
-        let Some(register) = next_register(&mut operations) else {
-            return u64::MAX;
-        };
-        read |= register.map_or(0, |register| {
-            1u64.checked_shl(u32::from(register)).unwrap_or(0)
-        });
+    while !rest.is_empty() {
+        match Operation::parse(&mut rest, ENCODING) {
+            Ok(Operation::RegisterOffset { register, .. }) => {
+                read |= 1u64.checked_shl(register.0.into()).unwrap_or(0);
+            }
+            Ok(_) => {}
+            Err(_) => return u64::MAX,
+        }
     }
     read
-}
-
-/// Skips one operation. Branches are not followed: both paths are read in sequence.
-fn next_register(operations: &mut Operations<'_>) -> Option<Option<u8>> {
-    let code = gimli::DwOp(u8::from_le_bytes(operations.fixed()?));
-    if operations.constant(code)?.is_some() {
-        return Some(None);
-    }
-    if let Some(register) = operations.register(code)? {
-        operations.signed()?;
-        return Some(Some(register));
-    }
-    match code {
-        op::DW_OP_pick | op::DW_OP_deref_size => operations.fixed::<1>().map(|_| None),
-        op::DW_OP_plus_uconst => operations.unsigned().map(|_| None),
-        op::DW_OP_skip | op::DW_OP_bra => operations.fixed::<2>().map(|_| None),
-        _ => Some(None),
-    }
 }
 
 #[cfg(test)]

@@ -82,9 +82,7 @@ pub fn write(
     let spots = Spots::of(profile, &wanted, what.codes, what.assembly, FUNCTIONS_MAX);
     let counts = spots.count(profile);
     let screen = what.screen;
-    for line in profile.account.lines() {
-        screen.write_prose("", &line, 2, out)?;
-    }
+    screen.write_lines(&profile.account.lines(), out)?;
     let own: u64 = counts.values().map(|count| count.0).sum();
     let unit = profile.unit();
     let found = format!("{} in {} itself", unit.phrase(own), what.function);

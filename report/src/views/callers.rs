@@ -70,9 +70,7 @@ pub fn write(
             own[end as usize] += node.count;
         }
     }
-    for line in profile.account.lines() {
-        options.screen.write_prose("", &line, 2, out)?;
-    }
+    options.screen.write_lines(&profile.account.lines(), out)?;
     let found: u64 = callers.totals()[ROOT as usize];
     let share = uprof::words::share(found, profile.account.counted);
     let amount = profile.unit().amount(found);

@@ -1,10 +1,9 @@
 //! `--calls`: functions of a trace by the time of their calls: number, total, mean and longest; and the
 //! functions on which each vCPU or thread spent its time.
 
-use super::{Content, Needs, Output, View};
+use super::{Content, Needs, Output, View, write_left_out};
 use crate::profile::Profile;
 use crate::profile::calls::{FunctionCalls, PlacedCall, TaskOf};
-use crate::profile::gather::names;
 use crate::profile::labels::LabelId;
 use crate::recording::Recording;
 use crate::recording::processes::task_name;
@@ -33,11 +32,8 @@ const COLUMNS: usize = 9 + 1 + 9 + 1 + 6 + 6 * 10 + 2;
 
 fn write_view(content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
     let (profile, screen) = (content.profile, content.form.screen);
-    for line in profile.account.lines() {
-        screen.write_prose("", &line, 2, out)?;
-    }
-    let recordings: Vec<&Recording> = content.recordings.iter().collect();
-    let files = names(&recordings);
+    screen.write_lines(&profile.account.lines(), out)?;
+    let (recordings, files) = content.named_recordings();
     let task = |(recording, task): TaskOf| task_of(&recordings, &files, (recording, task));
     let most = rows_max(content.form.rows);
     writeln!(
@@ -50,18 +46,12 @@ fn write_view(content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
     for (label, calls) in functions.iter().take(most) {
         let name = screen.name(
             profile.labels.name(*label),
-            &Notes {
-                mark: "",
-                module: String::new(),
-                more: place(calls, &task),
-            },
+            &Notes::more(place(calls, &task)),
             COLUMNS,
         );
         writeln!(out, "{}  {name}", columns(calls, counted, screen))?;
     }
-    if let Some(more @ 1..) = functions.len().checked_sub(most) {
-        writeln!(out, "… and {more} more (--rows 0 shows all)")?;
-    }
+    write_left_out(functions.len(), most, out)?;
     for (of, functions) in profile.calls.tasks.iter().take(TASKS_MAX) {
         write_task(profile, &task(*of), functions, screen, out)?;
     }
@@ -168,11 +158,7 @@ fn write_task(
     )?;
     for (label, own_ns) in rows.iter().take(OF_TASK_MAX) {
         let part = format!("{:>6}", share(*own_ns, whole));
-        let notes = Notes {
-            mark: "",
-            module: String::new(),
-            more: String::new(),
-        };
+        let notes = Notes::default();
         writeln!(
             out,
             "{:>9} {}  {}",

@@ -189,7 +189,7 @@ impl Chart {
         };
         let slot_ns = (all_ns / slots).max(period_ns).max(1);
         let names = frame_names(&profile.labels, FoldedOptions { marks: true });
-        let mut palette = Palette::of(&profile.labels, &names);
+        let mut palette = Palette::of(&profile.labels, &names, Kind::of);
         let all_bands = self.bands(phases, profile);
         let mut lines = Vec::new();
         let threads = self.threads.iter_mut().zip(lives);

@@ -7,9 +7,7 @@ use super::flame::escape;
 use super::{Content, Needs, Output, View, caption};
 use crate::profile::Profile;
 use crate::profile::calls::TaskOf;
-use crate::profile::gather::names;
 use crate::profile::labels::LabelId;
-use crate::recording::Recording;
 use crate::recording::unit::Unit;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -81,8 +79,7 @@ fn write_view(content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
         writeln!(out, "<p class=\"lead\">{}</p>", text(&line))?;
     }
     bars.write_switches(out)?;
-    let recordings: Vec<&Recording> = content.recordings.iter().collect();
-    let files = names(&recordings);
+    let (recordings, files) = content.named_recordings();
     bars.write_bars(&|task| task_of(&recordings, &files, task), out)?;
     writeln!(out, "</body>\n</html>")?;
     Ok(true)

@@ -2,7 +2,7 @@
 //! both.
 
 use super::vcpu_time::hypervisor_of;
-use super::{Content, Needs, Output, View};
+use super::{Content, Needs, Output, View, write_left_out};
 use crate::profile::Profile;
 use crate::profile::exits::ExitSum;
 use crate::profile::labels::LabelId;
@@ -73,9 +73,7 @@ fn write_view(content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
             screen.write_prose("", &line, 2, out)?;
         }
     }
-    for line in profile.account.lines() {
-        screen.write_prose("", &line, 2, out)?;
-    }
+    screen.write_lines(&profile.account.lines(), out)?;
     if total.count == 0 {
         writeln!(out, "no exit was recorded in this time")?;
     }
@@ -184,10 +182,7 @@ impl Whole {
             let name = self.screen.name(&row.name, &notes, USED);
             writeln!(out, "{}  {name}", self.columns(&row.sum))?;
         }
-        match rows.len().checked_sub(self.rows_max) {
-            Some(more @ 1..) => writeln!(out, "… and {more} more (--rows 0 shows all)"),
-            _ => Ok(()),
-        }
+        write_left_out(rows.len(), self.rows_max, out)
     }
 
     fn columns(&self, sum: &ExitSum) -> String {

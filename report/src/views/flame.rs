@@ -6,11 +6,10 @@ mod boxes;
 use crate::export::folded::{FoldedOptions, frame_names, named_lines};
 use crate::profile::Profile;
 use crate::profile::recursion::shown;
-use crate::profile::tree::StackTree;
 use crate::recording::unit::Unit;
 use crate::views::{Content, Needs, Output, View, caption};
 use inferno::flamegraph::{self, Direction};
-use palette::Palette;
+use palette::{Kind, Palette};
 use std::borrow::Cow;
 use std::io::{self, Write};
 
@@ -54,17 +53,8 @@ pub struct FlameOptions {
 /// The errors of `out`, or an error if there is no sample to draw.
 pub fn write(profile: &Profile, options: &FlameOptions, out: &mut dyn Write) -> io::Result<()> {
     let tree = shown(&profile.tree, options.reverse, options.fold);
-    write_tree(profile, &tree, options, out)
-}
-
-fn write_tree(
-    profile: &Profile,
-    tree: &StackTree,
-    options: &FlameOptions,
-    out: &mut dyn Write,
-) -> io::Result<()> {
     let names = frame_names(&profile.labels, FoldedOptions { marks: true });
-    let lines = named_lines(tree, &names, |count| profile.unit().width(count));
+    let lines = named_lines(&tree, &names, |count| profile.unit().width(count));
     if lines.is_empty() {
         return write_nothing(options, &profile.account.lines(), out);
     }
@@ -73,12 +63,11 @@ fn write_tree(
     // The notes become an XML comment, which must not have two hyphens in a row (XML 1.0, section 2.5).
     let notes = profile.account.short_line(NOTES_LETTERS);
     drawing.notes = notes.replace("--", "\u{2013}");
-    let palette = match profile.unit() {
-        Unit::VcpuTime => Palette::of_places(&profile.labels, &names),
-        Unit::Samples | Unit::Sampled | Unit::OffCpu | Unit::Calls => {
-            Palette::of(&profile.labels, &names)
-        }
+    let kind = match profile.unit() {
+        Unit::VcpuTime => Kind::of_place,
+        Unit::Samples | Unit::Sampled | Unit::OffCpu | Unit::Calls => Kind::of,
     };
+    let palette = Palette::of(&profile.labels, &names, kind);
     draw(drawing, palette, lines.iter().map(String::as_str), out)
 }
 

@@ -3,7 +3,7 @@
 
 use super::calls::task_of;
 use super::{Content, Needs, Output, Renderer, View};
-use crate::profile::gather::{Sampled, names};
+use crate::profile::gather::Sampled;
 use crate::profile::labels::LabelId;
 use crate::recording::Recording;
 use crate::text::errno;
@@ -51,11 +51,8 @@ impl Renderer for Listing {
 
     fn write(&mut self, content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
         let screen = content.form.screen;
-        for line in content.profile.account.lines() {
-            screen.write_prose("", &line, 2, out)?;
-        }
-        let recordings: Vec<&Recording> = content.recordings.iter().collect();
-        let files = names(&recordings);
+        screen.write_lines(&content.profile.account.lines(), out)?;
+        let (recordings, files) = content.named_recordings();
         for (number, calls) in std::mem::take(&mut self.calls) {
             let mut tasks: BTreeMap<Task, String> = BTreeMap::new();
             for call in &calls {
@@ -117,11 +114,7 @@ fn write_calls(
         let task = tasks.get(&call.task).map_or("", String::as_str);
         let task = cut_end(task, widest);
         let indent = 2 * usize::from(call.depth.min(LEVELS_MAX));
-        let notes = Notes {
-            mark: "",
-            module: String::new(),
-            more: remarks(&call),
-        };
+        let notes = Notes::more(remarks(&call));
         let name = content.profile.labels.name(call.name);
         let name = screen.name(name, &notes, columns + 1 + 9 + 2 + widest + 2 + indent);
         writeln!(

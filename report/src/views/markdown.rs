@@ -6,6 +6,7 @@ use crate::profile::Profile;
 use crate::profile::functions::{TopOptions, named, shown};
 use crate::text::printable;
 use crate::text::screen::Screen;
+use crate::views::columns::Column;
 use std::io::{self, Write};
 use uprof::words::share;
 
@@ -28,6 +29,34 @@ pub(crate) fn code(text: &str) -> String {
 pub(crate) fn list(lines: &[String], out: &mut dyn Write) -> io::Result<()> {
     let mut lines = lines.iter();
     lines.try_for_each(|line| writeln!(out, "- {}", code(line)))
+}
+
+/// Writes `most` of the rows of a table, if there are any. `line` is a row's cells and its function.
+pub(crate) fn write_table<R>(
+    columns: &[Column],
+    rows: &[R],
+    most: usize,
+    line: &dyn Fn(&R) -> String,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    if rows.is_empty() || most == 0 {
+        return Ok(());
+    }
+    let headings = columns.iter().map(|column| column.heading);
+    let headings: Vec<&str> = headings.chain(["function"]).collect();
+    let is_text = columns.iter().map(|column| column.is_text);
+    let lines = is_text
+        .chain([true])
+        .map(|text| if text { ":---" } else { "---:" });
+    let lines: Vec<&str> = lines.collect();
+    writeln!(out, "| {} |\n|{}|", headings.join(" | "), lines.join("|"))?;
+    for row in rows.iter().take(most) {
+        writeln!(out, "| {} |", line(row))?;
+    }
+    match rows.len().saturating_sub(most) {
+        0 => writeln!(out),
+        more => writeln!(out, "\nand {more} more\n"),
+    }
 }
 
 /// Writes the functions of a profile.

@@ -9,7 +9,7 @@ mod starts;
 pub(crate) use starts::starts;
 
 use super::{Content, Needs, Output, Renderer, View};
-use crate::profile::gather::{Sampled, names};
+use crate::profile::gather::Sampled;
 use crate::profile::tree::NodeId;
 use crate::recording::Recording;
 use crate::recording::account::is_cut;
@@ -336,11 +336,8 @@ impl Renderer for Phases {
 
     fn write(&mut self, content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
         let screen = content.form.screen;
-        for line in content.profile.account.lines() {
-            screen.write_prose("", &line, 2, out)?;
-        }
-        let recordings: Vec<&Recording> = content.recordings.iter().collect();
-        let files = names(&recordings);
+        screen.write_lines(&content.profile.account.lines(), out)?;
+        let (_, files) = content.named_recordings();
         let keys: Vec<BootKey> = self.boots.keys().copied().collect();
         let mut is_any = false;
         for key in &keys {

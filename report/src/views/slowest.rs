@@ -3,10 +3,8 @@
 use super::calls::{task_of, where_is};
 use super::{Content, Needs, Output, View};
 use crate::profile::Profile;
-use crate::profile::gather::names;
 use crate::profile::slowest::SlowCall;
 use crate::profile::tree::{NodeId, ROOT};
-use crate::recording::Recording;
 use crate::text::screen::{Notes, Screen};
 use std::io::{self, Write};
 use uprof::words::{duration, share};
@@ -27,11 +25,8 @@ const LINES_MAX: usize = 40;
 
 fn write_view(content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
     let (profile, screen) = (content.profile, content.form.screen);
-    for line in profile.account.lines() {
-        screen.write_prose("", &line, 2, out)?;
-    }
-    let recordings: Vec<&Recording> = content.recordings.iter().collect();
-    let files = names(&recordings);
+    screen.write_lines(&profile.account.lines(), out)?;
+    let (recordings, files) = content.named_recordings();
     let most = content.value.count().unwrap_or(usize::MAX);
     for (rank, slow) in profile.slowest.iter().enumerate().take(most) {
         let place = where_is(&slow.placed, &|task| task_of(&recordings, &files, task));
@@ -82,11 +77,7 @@ fn write_tree(
             );
         }
         lines += 1;
-        let notes = Notes {
-            mark: "",
-            module: String::new(),
-            more: String::new(),
-        };
+        let notes = Notes::default();
         let indent = 2 * level.min(40);
         let name = screen.name(
             profile.labels.name(slow.tree.label(node)),

@@ -3,9 +3,9 @@
 //! thread.
 
 use super::calls::task_of;
-use super::{Content, Needs, Output, Renderer, View};
+use super::{Content, Needs, Output, Renderer, View, write_left_out};
 use crate::profile::calls::TaskOf;
-use crate::profile::gather::{Sampled, names};
+use crate::profile::gather::Sampled;
 use crate::profile::labels::LabelId;
 use crate::profile::tree::{NodeId, ROOT};
 use crate::recording::Recording;
@@ -86,17 +86,14 @@ impl Renderer for Syscalls {
 
     fn write(&mut self, content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
         let (profile, screen) = (content.profile, content.form.screen);
-        for line in profile.account.lines() {
-            screen.write_prose("", &line, 2, out)?;
-        }
+        screen.write_lines(&profile.account.lines(), out)?;
         if self.all.is_empty() {
             let what = "no system call counts: they are in what `uniprof import` makes of the logs of strace and \
                         Nanos, and calls of functions are in --calls";
             screen.write_prose("", what, 2, out)?;
             return Ok(true);
         }
-        let recordings: Vec<&Recording> = content.recordings.iter().collect();
-        let files = names(&recordings);
+        let (recordings, files) = content.named_recordings();
         let mut by_name: BTreeMap<String, Tally> = BTreeMap::new();
         let mut by_caller: BTreeMap<String, (Tally, BTreeMap<String, Tally>)> = BTreeMap::new();
         let mut has_callers = false;
@@ -216,11 +213,7 @@ fn write_table(
             _ => "-".to_owned(),
         };
         let part = format!("{:>6}", share(tally.total_ns, whole.total_ns));
-        let notes = Notes {
-            mark: "",
-            module: String::new(),
-            more: more.clone(),
-        };
+        let notes = Notes::more(more.clone());
         writeln!(
             out,
             "{:>9} {:>9} {:>9} {} {:>9} {:>9}  {}",
@@ -233,8 +226,5 @@ fn write_table(
             screen.name(name, &notes, 5 * 10 + 7 + 2)
         )?;
     }
-    match rows.len().checked_sub(most) {
-        Some(more @ 1..) => writeln!(out, "… and {more} more (--rows 0 shows all)"),
-        _ => Ok(()),
-    }
+    write_left_out(rows.len(), most, out)
 }

@@ -1,6 +1,6 @@
 //! `--top`: functions by their samples or time.
 
-use super::{Content, Needs, Output, TableForm, View, markdown, workflow};
+use super::{Content, Needs, Output, TableForm, View, markdown, workflow, write_left_out};
 use crate::profile::Profile;
 use crate::profile::functions::{TopOptions, named, shown};
 use std::io::{self, Write};
@@ -35,9 +35,7 @@ fn write_view(content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
 /// The errors of `out`.
 pub fn write(profile: &Profile, options: TopOptions, out: &mut dyn Write) -> io::Result<()> {
     let screen = options.screen;
-    for line in profile.account.lines() {
-        screen.write_prose("", &line, 2, out)?;
-    }
+    screen.write_lines(&profile.account.lines(), out)?;
     let (all, shown) = shown(profile, options);
     let (counted, unit) = (profile.account.counted, profile.unit());
     writeln!(out)?;
@@ -54,8 +52,5 @@ pub fn write(profile: &Profile, options: TopOptions, out: &mut dyn Write) -> io:
         let name = named(profile, row, screen, used);
         writeln!(out, "{own}  {total}  {name}")?;
     }
-    match all - shown.len() {
-        0 => Ok(()),
-        more => writeln!(out, "… and {more} more (--rows 0 shows all)"),
-    }
+    write_left_out(all, shown.len(), out)
 }

@@ -55,9 +55,7 @@ impl Default for TreeOptions {
 /// # Errors
 /// The errors of `out`.
 pub fn write(profile: &Profile, options: TreeOptions, out: &mut dyn Write) -> io::Result<()> {
-    for line in profile.account.lines() {
-        options.screen.write_prose("", &line, 2, out)?;
-    }
+    options.screen.write_lines(&profile.account.lines(), out)?;
     writeln!(out)?;
     let calls = if options.reverse {
         Calls::of(Cow::Owned(profile.tree.reversed()), Own::Unsaid)

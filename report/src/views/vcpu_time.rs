@@ -2,7 +2,6 @@
 
 use super::{Content, Needs, Output, View};
 use crate::profile::calls::TaskOf;
-use crate::profile::gather::names;
 use crate::profile::vcpu_times::{PLACES, Spent, WallTime, hypervisor};
 use crate::recording::Recording;
 use crate::text::printable;
@@ -46,13 +45,10 @@ const USED: usize = 9 + 6 + 7 + 10 + 7 + 6 + 9 + 7 + PLACES + 2;
 fn write_view(content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
     let screen = content.form.screen;
     let times = &content.profile.vcpu_times;
-    for line in content.profile.account.lines() {
-        screen.write_prose("", &line, 2, out)?;
-    }
+    screen.write_lines(&content.profile.account.lines(), out)?;
     writeln!(out)?;
     write_heading(content.recordings, out)?;
-    let recordings: Vec<&Recording> = content.recordings.iter().collect();
-    let files = names(&recordings);
+    let (recordings, files) = content.named_recordings();
     let task = |of: TaskOf| task_of(&recordings, &files, of);
     for row in times.rows.iter().take(VCPUS_MAX) {
         let name = task((row.recording, row.task));
@@ -66,9 +62,7 @@ fn write_view(content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
         write_row("all vCPUs", wall_ns, &spent, screen, out)?;
     }
     writeln!(out)?;
-    for line in notes(content.recordings, content) {
-        screen.write_prose("", &line, 2, out)?;
-    }
+    screen.write_lines(&notes(content.recordings, content), out)?;
     Ok(true)
 }
 

@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use uprof::words::share;
 
 /// Most annotations of one level.
-pub(crate) const SHOWN: usize = 10;
+const SHOWN: usize = 10;
 
 /// The level of an annotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +36,22 @@ pub fn annotate(level: Level, text: &str, out: &mut dyn Write) -> io::Result<()>
     let lines: Vec<_> = text.lines().map(printable).collect();
     let text = lines.join("\n").replace('%', "%25").replace('\n', "%0A");
     writeln!(out, "::{level} title=uniprof::{text}")
+}
+
+/// Writes a summary, then a warning for each change that is a growth, and a notice for each other one.
+pub(crate) fn annotate_changes(
+    summary: &[String],
+    changes: &[(bool, String)],
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    annotate(Level::Notice, &summary.join("\n"), out)?;
+    for (level, grew) in [(Level::Warning, true), (Level::Notice, false)] {
+        let changes = changes.iter().filter(|change| change.0 == grew);
+        for (_, text) in changes.take(SHOWN) {
+            annotate(level, text, out)?;
+        }
+    }
+    Ok(())
 }
 
 /// Writes the functions of a profile.

@@ -163,10 +163,10 @@ impl Machine for Stub {
 
     fn maps(&mut self) -> Vec<(u64, u64, u64, String)> {
         let image = Image::open(&self.program).unwrap();
-        let code = image.segments().iter().filter(|segment| segment.executable);
+        let code = image.segments().iter().filter(|segment| segment.has_code);
         let path = self.program.display().to_string();
         code.map(|segment| {
-            let start = segment.address.0;
+            let start = segment.address;
             (
                 start,
                 start + segment.memory_bytes,

@@ -14,7 +14,7 @@ use crate::source::{Facts, Hot, Life, Source, SourceError};
 use crate::sys::clock::monotonic_ns;
 use std::path::PathBuf;
 use uprof::Task;
-use uprof::cold::{Mapping, ModuleChange, ModuleEvent, Target, TargetKind, TaskChange, TaskEvent};
+use uprof::cold::{Mapping, ModuleEvent, Target, TargetKind, TaskEvent};
 
 /// Number of comparisons of the clocks before the first sample.
 const FIRST_PINGS: u32 = 8;
@@ -117,11 +117,8 @@ fn compare_clocks(source: &mut AgentSource) -> Result<(), AgentError> {
 }
 
 fn facts(address: &str, hello: &Hello, intake: &Intake, plan: &Plan, now_ns: u64) -> Facts {
-    let tasks = (0..hello.vcpus).map(|vcpu| TaskEvent {
-        time_ns: now_ns,
-        task: Task { space: 0, vcpu },
-        what: TaskChange::Named(format!("vCPU {vcpu}")),
-    });
+    let tasks = (0..hello.vcpus)
+        .map(|vcpu| TaskEvent::named(now_ns, Task { space: 0, vcpu }, format!("vCPU {vcpu}")));
     let mut notes = vec![
         ("agent".to_owned(), address.to_owned()),
         (
@@ -197,22 +194,19 @@ fn place(
     }
     facts.images = others.into();
     if !placed && facts.images.is_empty() && hello.code_bytes > 0 {
-        facts.modules.push(ModuleEvent {
-            time_ns: now_ns,
-            space: 0,
-            what: ModuleChange::Mapped(Mapping {
-                start: hello.code_start,
-                length: hello.code_bytes,
-                file_offset: hello.code_offset,
-                path: if hello.name.is_empty() {
-                    "guest".into()
-                } else {
-                    hello.name.clone()
-                },
-                build_id: hello.build_id.clone(),
-                file: None,
-            }),
-        });
+        let mapping = Mapping {
+            start: hello.code_start,
+            length: hello.code_bytes,
+            file_offset: hello.code_offset,
+            path: if hello.name.is_empty() {
+                "guest".into()
+            } else {
+                hello.name.clone()
+            },
+            build_id: hello.build_id.clone(),
+            file: None,
+        };
+        facts.modules.push(ModuleEvent::mapped(now_ns, 0, mapping));
     }
     Ok(())
 }

@@ -104,7 +104,7 @@ impl AgentSource {
                 (self.heard_ns, self.silent_ns) = (now_ns, 0);
                 match (kind, &mut sink) {
                     (message::SAMPLE, Some(sink)) => {
-                        wait_for_room(sink, &mut patience);
+                        sink.wait_for_room(&mut patience);
                         self.intake.sample(payload, now_ns, sink);
                     }
                     (message::LOSSES, Some(sink)) => self.intake.losses(payload, now_ns, sink),
@@ -154,15 +154,6 @@ impl AgentSource {
             self.told_damaged = damaged;
         }
         Ok(())
-    }
-}
-
-/// Waits for free slots, since samples come in bursts.
-fn wait_for_room(sink: &mut Sink, patience: &mut Duration) {
-    const NAP: Duration = Duration::from_micros(500);
-    while !sink.has_room() && !patience.is_zero() {
-        std::thread::sleep(NAP);
-        *patience = patience.saturating_sub(NAP);
     }
 }
 

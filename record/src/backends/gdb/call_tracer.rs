@@ -28,7 +28,7 @@ use functions::{Function, Search};
 use heat::Heat;
 use open_calls::{Call, Entry, OpenCalls};
 use std::sync::Arc;
-use uprof::cold::{LossReason, SLOWED_CALLS, SLOWED_CALLS_WHY, TaskChange, TaskEvent};
+use uprof::cold::{LossReason, SLOWED_CALLS, SLOWED_CALLS_WHY, TaskEvent};
 use uprof::cpu::SpecialRegisters;
 use uprof::{Span, Task};
 
@@ -315,11 +315,9 @@ impl CallTracer {
             number,
             name: format!("thread {id}"),
         });
-        tell(CallEvent::Task(TaskEvent {
-            time_ns: self.cost.guest_ns(now_ns),
-            task: task(number),
-            what: TaskChange::Named(format!("thread {id}")),
-        }));
+        let now_ns = self.cost.guest_ns(now_ns);
+        let named = TaskEvent::named(now_ns, task(number), format!("thread {id}"));
+        tell(CallEvent::Task(named));
         self.source.guest.threads.len() - 1
     }
 
@@ -416,12 +414,10 @@ impl CallTracer {
         for stack in self.told..self.open.stacks() {
             let (vcpu, nth) = self.open.owner(stack);
             if nth > 0 {
-                let name = self.name_of(vcpu);
-                tell(CallEvent::Task(TaskEvent {
-                    time_ns: self.cost.guest_ns(monotonic_ns()),
-                    task: self.task_of(stack).0,
-                    what: TaskChange::Named(format!("{name}, stack {}", nth + 1)),
-                }));
+                let name = format!("{}, stack {}", self.name_of(vcpu), nth + 1);
+                let now_ns = self.cost.guest_ns(monotonic_ns());
+                let named = TaskEvent::named(now_ns, self.task_of(stack).0, name);
+                tell(CallEvent::Task(named));
             }
         }
         self.told = self.open.stacks();

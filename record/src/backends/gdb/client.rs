@@ -58,7 +58,7 @@ pub struct Client {
     /// Number of requests that may be outstanding at once.
     pub pace: Pace,
     /// Whether packets are acknowledged. A reliable connection doesn't need that, but a stub may insist.
-    acknowledges: bool,
+    pub(crate) acknowledges: bool,
     /// How long to wait for a reply.
     pub patience: Duration,
     deadline_ns: u64,
@@ -99,11 +99,6 @@ impl Client {
     /// The socket.
     pub fn connection(&self) -> &Connection {
         &self.connection
-    }
-
-    /// Stops sending acknowledgements, as both sides agreed.
-    pub fn stop_acknowledging(&mut self) {
-        self.acknowledges = false;
     }
 
     /// Limits the time for all further replies together; `None` removes the limit.

@@ -80,7 +80,7 @@ pub fn greet(client: &mut Client) -> Result<Guest, GdbError> {
         format_args!("QStartNoAckMode"),
     )? == b"OK"
     {
-        client.stop_acknowledging();
+        client.acknowledges = false;
     }
     let status = client.ask("why the guest has stopped", format_args!("?"))?;
     match StopReply::parse(status) {

@@ -19,7 +19,7 @@ use crate::source::{Facts, Hot, Life, Source, SourceError};
 use crate::sys::clock::monotonic_ns;
 use std::sync::Arc;
 use std::time::Duration;
-use uprof::cold::{Target, TargetKind, TaskChange, TaskEvent};
+use uprof::cold::{Target, TargetKind, TaskEvent};
 use uprof::{Arch, Task};
 
 /// Longest conversation before the first sample. The guest is stopped during most of it.
@@ -184,11 +184,10 @@ fn facts(opening: &Opening, guest: &Guest) -> Facts {
         space: 0,
         vcpu: number,
     };
-    let tasks = guest.threads.iter().map(|thread| TaskEvent {
-        time_ns: now_ns,
-        task: task(thread.number),
-        what: TaskChange::Named(thread.name.clone()),
-    });
+    let tasks = guest
+        .threads
+        .iter()
+        .map(|thread| TaskEvent::named(now_ns, task(thread.number), thread.name.clone()));
     let mut notes = vec![("gdb stub".to_string(), opening.endpoint.to_string())];
     notes.extend(opening.notes.iter().cloned());
     Facts {

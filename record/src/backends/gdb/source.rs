@@ -14,9 +14,7 @@ use crate::guest::boots::{self, Boots};
 use crate::guest::command::Child;
 use crate::guest::page_tables::{Paging, Roots};
 use crate::source::ring::Sink;
-use crate::source::{
-    Facts, LastFreeze, Life, PageTables, SourceError, StopWorld, Vcpu, Vcpus, by_page,
-};
+use crate::source::{Facts, Life, SourceError, StopWorld, Vcpu, Vcpus, by_page};
 use crate::sys::clock::monotonic_ns;
 use std::time::Duration;
 use uprof::{Arch, Details, Registers, State, Task};
@@ -473,12 +471,17 @@ impl StopWorld for GdbSource {
         }
     }
 
-    fn last_freeze(&self) -> &dyn LastFreeze {
-        self
+    fn has_moved(&self, _: &Vcpu) -> bool {
+        self.was_rescued
     }
 
-    fn page_tables(&mut self) -> Option<&mut dyn PageTables> {
-        Some(self)
+    fn physical(&mut self, vcpu: &Vcpu, address: u64) -> Option<u64> {
+        let ram = self.ram.as_mut()?;
+        ram.frame_of(vcpu.handle as usize, address)?.physical()
+    }
+
+    fn kernel_tables(&mut self, vcpu: &Vcpu) -> Option<u64> {
+        self.ram.as_mut()?.kernel_tables(vcpu.handle as usize)
     }
 
     fn between(&mut self, sink: &mut Sink) -> Result<Life, SourceError> {
@@ -497,23 +500,6 @@ impl StopWorld for GdbSource {
         totals.extend(self.boots.totals(self.narrow));
         totals.extend(self.vcpu_threads.iter().flat_map(VcpuThreads::totals));
         totals
-    }
-}
-
-impl PageTables for GdbSource {
-    fn physical(&mut self, vcpu: &Vcpu, address: u64) -> Option<u64> {
-        let ram = self.ram.as_mut()?;
-        ram.frame_of(vcpu.handle as usize, address)?.physical()
-    }
-
-    fn kernel_tables(&mut self, vcpu: &Vcpu) -> Option<u64> {
-        self.ram.as_mut()?.kernel_tables(vcpu.handle as usize)
-    }
-}
-
-impl LastFreeze for GdbSource {
-    fn has_moved(&self, _: &Vcpu) -> bool {
-        self.was_rescued
     }
 }
 

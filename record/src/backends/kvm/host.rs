@@ -250,7 +250,8 @@ impl HostObserver {
             let waited_ns = vcpu.waited_ns();
             vcpu.timeline.share_out();
             vcpu.timeline.take(waited_ns);
-            vcpu.timeline.forget_delay();
+            // Waits before the recording.
+            vcpu.timeline.delay_ns = 0;
         }
     }
 
@@ -274,13 +275,9 @@ impl HostObserver {
         }
         seen.exits = self.table.take(first_ns, until_ns);
         if self.lost > 0 {
-            seen.losses.push(Loss {
-                first_ns,
-                last_ns: until_ns,
-                task: None,
-                reason: LossReason::ExitsLost,
-                count: std::mem::take(&mut self.lost),
-            });
+            let count = std::mem::take(&mut self.lost);
+            let lost = Loss::new(LossReason::ExitsLost, count, [first_ns, until_ns]);
+            seen.losses.push(lost);
         }
         self.flushed_ns = until_ns;
         seen

@@ -17,15 +17,13 @@ use crate::guest::pauses::PauseWriter;
 use crate::guest::processor_time::{MISSED_TIME, VcpuTimes};
 use crate::source::plan::Plan;
 use crate::source::ring::Sink;
-use crate::source::{
-    Facts, Hot, LastFreeze, Life, Observer, PageTables, Source, SourceError, StopWorld, Vcpu, Vcpus,
-};
+use crate::source::{Facts, Hot, Life, Observer, Source, SourceError, StopWorld, Vcpu, Vcpus};
 use crate::sys::clock::monotonic_ns;
 use nix::errno::Errno;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
-use uprof::cold::{Target, TargetKind, TaskChange, TaskEvent, UNKNOWN_TIME};
+use uprof::cold::{Target, TargetKind, TaskEvent, UNKNOWN_TIME};
 use uprof::{Arch, Details, State, Task};
 
 /// Longest search for the guest's memory.
@@ -178,13 +176,9 @@ pub(super) fn attach(
 
 fn facts(monitor: &Monitor, vcpus: &[VcpuThread], images: Vec<Image>) -> Facts {
     let now_ns = monotonic_ns();
-    let tasks = vcpus.iter().map(|vcpu| TaskEvent {
-        time_ns: now_ns,
-        task: Task {
-            space: 0,
-            vcpu: vcpu.number,
-        },
-        what: TaskChange::Named(format!("vCPU {}", vcpu.number)),
+    let tasks = vcpus.iter().map(|vcpu| {
+        let vcpu = vcpu.number;
+        TaskEvent::named(now_ns, Task { space: 0, vcpu }, format!("vCPU {vcpu}"))
     });
     Facts {
         notes: vec![("monitor".into(), monitor.name.clone())],
@@ -503,12 +497,13 @@ impl StopWorld for KvmSource {
         }
     }
 
-    fn last_freeze(&self) -> &dyn LastFreeze {
-        self
+    fn resumed_ns(&self) -> Option<u64> {
+        self.let_go_ns
     }
 
-    fn page_tables(&mut self) -> Option<&mut dyn PageTables> {
-        Some(self)
+    fn physical(&mut self, vcpu: &Vcpu, address: u64) -> Option<u64> {
+        let paging = self.vcpus.get(vcpu.handle as usize)?.paging;
+        paging.translate(&mut self.ram, address).ok()?.physical()
     }
 
     fn between(&mut self, sink: &mut Sink) -> Result<Life, SourceError> {
@@ -544,19 +539,6 @@ impl StopWorld for KvmSource {
             totals.push((STOPPED_SAMPLES.into(), self.stopped));
         }
         totals
-    }
-}
-
-impl PageTables for KvmSource {
-    fn physical(&mut self, vcpu: &Vcpu, address: u64) -> Option<u64> {
-        let paging = self.vcpus.get(vcpu.handle as usize)?.paging;
-        paging.translate(&mut self.ram, address).ok()?.physical()
-    }
-}
-
-impl LastFreeze for KvmSource {
-    fn resumed_ns(&self) -> Option<u64> {
-        self.let_go_ns
     }
 }
 

@@ -115,7 +115,7 @@ impl Events {
     /// number of an open one can't be changed, and returns true.
     fn fit_stacks(&mut self) -> bool {
         let wanted = self.settings.user_stack_bytes;
-        let least = self.rings.iter().map(RingBuffer::bytes).min();
+        let least = self.rings.iter().map(RingBuffer::data_bytes).min();
         let (Some(least), true) = (least, self.settings.fits_stack) else {
             return false;
         };

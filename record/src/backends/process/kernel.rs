@@ -12,7 +12,7 @@ use std::io::{BufRead, BufReader};
 use std::thread::JoinHandle;
 use uniprof_linux::KERNEL_PATH;
 use uprof::alias::{Alias, Binding, Kind};
-use uprof::cold::{Mapping, ModuleChange, ModuleEvent};
+use uprof::cold::{Mapping, ModuleEvent};
 use uprof::cpu::is_kernel_address;
 use uprof::{Arch, ImageIdentity, ImagePart, Symbol};
 
@@ -130,16 +130,11 @@ pub fn module_event(now_ns: u64) -> ModuleEvent {
     let mapping = Mapping {
         start: TEXT.start,
         length: TEXT.end - TEXT.start,
-        file_offset: 0,
         path: KERNEL_PATH.into(),
         build_id: own_build_id(),
-        file: None,
+        ..Mapping::default()
     };
-    ModuleEvent {
-        time_ns: now_ns,
-        space: 0,
-        what: ModuleChange::Mapped(mapping),
-    }
+    ModuleEvent::mapped(now_ns, 0, mapping)
 }
 
 fn own_build_id() -> Vec<u8> {

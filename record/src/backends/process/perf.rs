@@ -8,7 +8,6 @@ use super::names::Names;
 use super::observer::ProcessObserver;
 use super::records::RecordReader;
 use super::refusal::{self, refusal};
-use super::room::wait_for_room;
 use super::scope::Scope;
 use super::switches::Switches;
 use super::{Process, Refusal, registers, rings, stat, threads, tree};
@@ -23,7 +22,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::AsFd;
 use std::time::Duration;
 use uprof::Task;
-use uprof::cold::{TaskChange, TaskEvent};
+use uprof::cold::TaskEvent;
 
 /// Most user stack bytes that the kernel copies: a multiple of 8 whose length fits into 16 bits (`perf_copy_attr` in
 /// `kernel/events/core.c`).
@@ -201,11 +200,7 @@ fn started(pid: i32, name: &str, now_ns: u64) -> TaskEvent {
         space: pid as u32,
         vcpu: pid as u32,
     };
-    TaskEvent {
-        time_ns: now_ns,
-        task,
-        what: TaskChange::Named(name.into()),
-    }
+    TaskEvent::named(now_ns, task, name.into())
 }
 
 fn trigger_name(settings: &Settings) -> &'static str {
@@ -349,7 +344,7 @@ impl Pushed for PerfSource {
                 is_wanted
             },
             |at, kind, misc, body| {
-                if wait_for_room(sink, &mut patience) {
+                if sink.wait_for_room(&mut patience) {
                     reader.began_ns = monotonic_ns();
                 }
                 reader.record(kind, misc, body, &shares[at], sink);

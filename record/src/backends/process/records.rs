@@ -331,7 +331,7 @@ fn is_of_guest(misc: u16) -> bool {
 /// the monitor's own stack, the registers know where it went to the kernel.
 fn be_of_guest(slot: &mut Slot) {
     slot.details.guest_ip = slot.chain().first().map(|frame| frame.address);
-    slot.clear_chain();
+    slot.keep_frames(0);
     user_ip(slot);
 }
 

@@ -12,9 +12,7 @@ use crate::guest::command::Child;
 use crate::guest::held::{Held, let_all_go};
 use crate::source::ring::Sink;
 use crate::source::slot::NoteKind;
-use crate::source::{
-    Facts, Hot, LastFreeze, Life, Source, SourceError, StopWorld, Vcpu, Vcpus, by_page,
-};
+use crate::source::{Facts, Hot, Life, Source, SourceError, StopWorld, Vcpu, Vcpus, by_page};
 use crate::sys::clock::{monotonic_ns, sleep_until};
 use crate::sys::ptrace::{Waited, cont, detach, listen, wait};
 use nix::errno::Errno;
@@ -278,8 +276,8 @@ impl StopWorld for StoppedSource {
         Ok(())
     }
 
-    fn last_freeze(&self) -> &dyn LastFreeze {
-        self
+    fn resumed_ns(&self) -> Option<u64> {
+        self.let_go_ns
     }
 
     fn between(&mut self, sink: &mut Sink) -> Result<Life, SourceError> {
@@ -308,12 +306,6 @@ impl StopWorld for StoppedSource {
             Life::Ended(how) if how.is_empty() => Life::Ended(format!("{} ended", self.described)),
             life => life.clone(),
         })
-    }
-}
-
-impl LastFreeze for StoppedSource {
-    fn resumed_ns(&self) -> Option<u64> {
-        self.let_go_ns
     }
 }
 

@@ -5,7 +5,6 @@ use super::events::{Events, Reach};
 use super::members::Members;
 use super::records::RecordReader;
 use super::refusal::{self, refusal};
-use super::room::wait_for_room;
 use super::scope::Scope;
 use super::waits::Waits;
 use super::{Refusal, rings};
@@ -106,7 +105,7 @@ impl Switches {
         let (mut patience, now_ns) = (LAST_PATIENCE, monotonic_ns());
         self.drain_up_to(now_ns, sink, &mut patience);
         self.waits.end(now_ns, sink, |sink| {
-            wait_for_room(sink, &mut patience);
+            sink.wait_for_room(&mut patience);
         });
     }
 
@@ -118,7 +117,7 @@ impl Switches {
             until_ns,
             |_, _| true,
             |_, kind, misc, body| {
-                if wait_for_room(sink, patience) {
+                if sink.wait_for_room(patience) {
                     now_ns = monotonic_ns();
                 }
                 now_ns = waits.record(kind, misc, body, now_ns, sink);

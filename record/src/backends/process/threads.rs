@@ -3,7 +3,7 @@
 use super::stat;
 use crate::source::SourceError;
 use uprof::Task;
-use uprof::cold::{ModuleChange, ModuleEvent, TaskChange, TaskEvent};
+use uprof::cold::{ModuleEvent, TaskEvent};
 
 /// Thread ids of process `pid`, in order; empty when it is gone.
 pub fn of(pid: i32) -> Vec<i32> {
@@ -42,28 +42,18 @@ pub fn name(pid: i32, tid: i32) -> String {
 
 /// The current threads, as events at `now_ns`.
 pub fn events(pid: i32, now_ns: u64) -> Vec<TaskEvent> {
-    let event = |tid: i32| TaskEvent {
-        time_ns: now_ns,
-        task: Task {
-            space: pid as u32,
-            vcpu: tid as u32,
-        },
-        what: TaskChange::Named(name(pid, tid)),
+    let event = |tid: i32| {
+        let (space, vcpu) = (pid as u32, tid as u32);
+        TaskEvent::named(now_ns, Task { space, vcpu }, name(pid, tid))
     };
     of(pid).into_iter().map(event).collect()
 }
 
 /// The current code mappings, as events at `now_ns`.
 pub fn module_events(pid: i32, now_ns: u64) -> Vec<ModuleEvent> {
-    let event = |mapping| ModuleEvent {
-        time_ns: now_ns,
-        space: pid as u32,
-        what: ModuleChange::Mapped(mapping),
-    };
-    super::maps::executable(pid)
-        .into_iter()
-        .map(event)
-        .collect()
+    let mappings = super::maps::executable(pid).into_iter();
+    let events = mappings.map(|mapping| ModuleEvent::mapped(now_ns, pid as u32, mapping));
+    events.collect()
 }
 
 /// Makes sure that `pid` is a process that can be recorded.

@@ -7,7 +7,7 @@ use super::scope::Scope;
 use super::{maps, stat, threads, tree};
 use crate::source::{Observations, Observer};
 use std::collections::{BTreeSet, HashSet};
-use uprof::cold::{ModuleChange, ModuleEvent, ProcessTime, TaskChange, TaskEvent};
+use uprof::cold::{ModuleEvent, ProcessTime, TaskChange, TaskEvent};
 
 /// Most processes whose threads and mappings are read at a time.
 const MOST_PROCESSES: usize = 1024;
@@ -62,12 +62,8 @@ impl Watcher {
             );
             let known = self.last.mappings.contains(&key);
             if sight.mappings.insert(key) && !known {
-                let what = ModuleChange::Mapped(mapping);
-                seen.modules.push(ModuleEvent {
-                    time_ns: now_ns,
-                    space: pid as u32,
-                    what,
-                });
+                let mapped = ModuleEvent::mapped(now_ns, pid as u32, mapping);
+                seen.modules.push(mapped);
             }
         }
         for event in threads::events(pid, now_ns) {

@@ -22,14 +22,12 @@ use crate::guest::vcpu_of;
 use crate::source::plan::Plan;
 use crate::source::ring::Sink;
 use crate::source::schedule::PeriodSlot;
-use crate::source::{
-    Facts, Hot, LastFreeze, Life, Observer, PageTables, Source, SourceError, StopWorld, Vcpu, Vcpus,
-};
+use crate::source::{Facts, Hot, Life, Observer, Source, SourceError, StopWorld, Vcpu, Vcpus};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::xen::XenError;
 use crate::sys::xen::domctl::{DomainInfo, VcpuInfo};
 use std::sync::Arc;
-use uprof::cold::{PAUSED_BY_OTHERS_NS, Target, TargetKind, TaskChange, TaskEvent};
+use uprof::cold::{PAUSED_BY_OTHERS_NS, Target, TargetKind, TaskEvent};
 use uprof::{Arch, State, Task};
 
 /// `SHUTDOWN_*` of sched.h.
@@ -205,14 +203,12 @@ impl XenSource {
         for vcpu in 0..self.current.domain.vcpus {
             let info = self.current.domain.vcpu_info(vcpu);
             self.current.online[vcpu as usize] = info.is_some_and(|info| info.online != 0);
-            self.facts.tasks.push(TaskEvent {
-                time_ns: now_ns,
-                task: Task { space: 0, vcpu },
-                what: TaskChange::Named(match self.follow {
-                    Some(_) => vcpu_of(vcpu, &format!("domain {}", self.current.domain.id)),
-                    None => format!("vCPU {vcpu}"),
-                }),
-            });
+            let name = match self.follow {
+                Some(_) => vcpu_of(vcpu, &format!("domain {}", self.current.domain.id)),
+                None => format!("vCPU {vcpu}"),
+            };
+            let named = TaskEvent::named(now_ns, Task { space: 0, vcpu }, name);
+            self.facts.tasks.push(named);
         }
         let images = Arc::clone(&self.facts.images);
         for image in &*images {
@@ -466,8 +462,8 @@ impl XenSource {
         match resumed {
             // Someone else has undone our pause, so the vCPUs ran.
             Err(error) if error.errno == libc::EINVAL => self.was_rescued = true,
-            // The domain is still paused: the guardian looks after it until another try succeeds. One that was destroyed
-            // is reported by the next check.
+            // The domain is still paused: the guardian looks after it until another try succeeds. One that was
+            // destroyed is reported by the next check.
             Err(error) if !error.is_gone() => {
                 self.frozen = true;
                 if let Some(guardian) = &mut self.guardian {
@@ -618,12 +614,35 @@ impl StopWorld for XenSource {
         self.slot.clone()
     }
 
-    fn last_freeze(&self) -> &dyn LastFreeze {
-        self
+    fn resumed_ns(&self) -> Option<u64> {
+        Some(self.resumed_ns)
     }
 
-    fn page_tables(&mut self) -> Option<&mut dyn PageTables> {
-        Some(self)
+    fn was_left_alone(&self) -> bool {
+        self.left_alone
+    }
+
+    fn has_moved(&self, vcpu: &Vcpu) -> bool {
+        if self.runs_on {
+            self.current.moved.get(vcpu.handle as usize) != Some(&false)
+        } else {
+            self.was_rescued
+        }
+    }
+
+    fn physical(&mut self, vcpu: &Vcpu, address: u64) -> Option<u64> {
+        let paging = self.current.pagings.get(vcpu.handle as usize)?;
+        self.current
+            .memory
+            .frame_of(&self.current.domain.xen.privcmd, paging, address)?
+            .physical()
+    }
+
+    fn kernel_tables(&mut self, vcpu: &Vcpu) -> Option<u64> {
+        let paging = self.current.pagings.get(vcpu.handle as usize)?;
+        self.current
+            .memory
+            .own_address(&self.current.domain.xen.privcmd, paging)
     }
 
     fn between(&mut self, sink: &mut Sink) -> Result<Life, SourceError> {
@@ -666,40 +685,5 @@ impl StopWorld for XenSource {
         totals.extend(lives.map(|lives| ("lives".to_string(), u64::from(lives))));
         totals.extend((self.narrow > 0).then(|| (NARROW_SAMPLES.to_owned(), self.narrow)));
         totals
-    }
-}
-
-impl PageTables for XenSource {
-    fn physical(&mut self, vcpu: &Vcpu, address: u64) -> Option<u64> {
-        let paging = self.current.pagings.get(vcpu.handle as usize)?;
-        self.current
-            .memory
-            .frame_of(&self.current.domain.xen.privcmd, paging, address)?
-            .physical()
-    }
-
-    fn kernel_tables(&mut self, vcpu: &Vcpu) -> Option<u64> {
-        let paging = self.current.pagings.get(vcpu.handle as usize)?;
-        self.current
-            .memory
-            .own_address(&self.current.domain.xen.privcmd, paging)
-    }
-}
-
-impl LastFreeze for XenSource {
-    fn resumed_ns(&self) -> Option<u64> {
-        Some(self.resumed_ns)
-    }
-
-    fn was_left_alone(&self) -> bool {
-        self.left_alone
-    }
-
-    fn has_moved(&self, vcpu: &Vcpu) -> bool {
-        if self.runs_on {
-            self.current.moved.get(vcpu.handle as usize) != Some(&false)
-        } else {
-            self.was_rescued
-        }
     }
 }

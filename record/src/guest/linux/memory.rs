@@ -113,7 +113,7 @@ impl GuestKernel<'_> {
     /// The physical address of a kernel address.
     pub fn physical(&mut self, address: u64) -> Option<u64> {
         let vcpu = self.vcpu?;
-        self.source.page_tables()?.physical(&vcpu, address)
+        self.source.physical(&vcpu, address)
     }
 
     /// Whether the vCPU is in a process whose page tables may map only a part of the kernel.
@@ -190,10 +190,9 @@ impl GuestKernel<'_> {
     /// The lowest address from which memory is mapped without gaps up to the kernel's own page tables.
     fn before_tables(&mut self) -> Option<u64> {
         let vcpu = self.vcpu?;
-        let page_tables = self.source.page_tables()?;
-        let tables = page_tables.kernel_tables(&vcpu)? & !(STEP_BYTES - 1);
+        let tables = self.source.kernel_tables(&vcpu)? & !(STEP_BYTES - 1);
         let steps = (0..=MOST_SEARCHED_BYTES / STEP_BYTES).map(|step| tables - step * STEP_BYTES);
-        let is_there = |at: &u64| page_tables.physical(&vcpu, *at).is_some();
+        let is_there = |at: &u64| self.source.physical(&vcpu, *at).is_some();
         steps.take_while(is_there).last()
     }
 }

@@ -3,7 +3,7 @@
 use super::memory::{MOST_BANNER_BYTES, MOST_READ_BYTES, MOST_TIME_NS};
 use super::*;
 use crate::source::ring::Sink;
-use crate::source::{Facts, Life, PageTables, SourceError, Vcpu, Vcpus};
+use crate::source::{Facts, Life, SourceError, Vcpu, Vcpus};
 use uprof::cold::Target;
 use uprof::{Details, Registers, State, Task};
 
@@ -96,16 +96,6 @@ impl StopWorld for FakeGuest {
         Ok(())
     }
 
-    fn page_tables(&mut self) -> Option<&mut dyn PageTables> {
-        Some(self)
-    }
-
-    fn between(&mut self, _: &mut Sink) -> Result<Life, SourceError> {
-        Ok(Life::Alive)
-    }
-}
-
-impl PageTables for FakeGuest {
     fn physical(&mut self, _: &Vcpu, address: u64) -> Option<u64> {
         let at = address.wrapping_sub(self.start);
         (at < self.length).then_some(at)
@@ -113,6 +103,10 @@ impl PageTables for FakeGuest {
 
     fn kernel_tables(&mut self, _: &Vcpu) -> Option<u64> {
         self.tables
+    }
+
+    fn between(&mut self, _: &mut Sink) -> Result<Life, SourceError> {
+        Ok(Life::Alive)
     }
 }
 

@@ -1,9 +1,9 @@
 //! Records of a redacted recording. Each is built field by field from the one that it replaces. Every struct
-//! is destructured without `..`, and no text is copied (tests/tidy.rs). So a new field doesn't compile, and a
-//! new text is not kept, until it is decided here what may be kept.
+//! is destructured without `..`, most by `kept!`, and no text is copied (tests/tidy.rs). So a new field doesn't
+//! compile, and a new text is not kept, until it is decided here what may be kept.
 
 use super::rules::GONE;
-use super::text::{Text, Texts};
+use super::text::{Text, Texts, note};
 use crate::images::symbols::{Line, SymbolTable};
 use crate::stacks::embedded::{Embedded, LineTable};
 use uprof::cold::{
@@ -14,23 +14,33 @@ use uprof::cold::{
 use uprof::image::{ImageIdentity, Symbol};
 use uprof::{Details, Frame, Row, Sample, Span, SpanKind, SpanRow, State, Stop};
 
-/// The metadata without its notes and labels, in which a person may have written anything.
+/// A record whose named fields are kept as they are. Those after `and` have the value of the variable of that
+/// name. A field that is in neither list doesn't compile.
+macro_rules! kept {
+    ($old:expr => $Record:ident { $($field:ident),* $(,)? } $(and $($other:ident),*)?) => {{
+        let $Record { $($field,)* $($($other: _),*)? } = $old;
+        $Record { $($field: *$field,)* $($($other),*)? }
+    }};
+}
+
+/// The metadata without its labels and those of its notes in which a person may have written anything.
 pub(super) fn metadata(texts: &mut Texts, old: &Metadata) -> Metadata {
     let Metadata {
         recorder,
         host,
         target,
         sampling,
-        notes: _,
+        notes,
         cost,
         labels: _,
     } = old;
+    let notes = notes.iter().filter_map(|(name, value)| note(name, value));
     Metadata {
         recorder: self::recorder(texts, recorder),
         host: self::host(texts, host),
         target: self::target(texts, target),
         sampling: self::sampling(texts, sampling),
-        notes: Vec::new(),
+        notes: notes.collect(),
         cost: *cost,
         labels: Vec::new(),
     }
@@ -50,52 +60,20 @@ fn recorder(texts: &mut Texts, old: &Recorder) -> Recorder {
 }
 
 fn host(texts: &mut Texts, old: &Host) -> Host {
-    let Host {
-        name,
-        system,
-        processor,
-        processors,
-    } = old;
-    Host {
-        name: texts.keep(Text::Host, name),
-        system: texts.keep(Text::System, system),
-        processor: texts.keep(Text::Processor, processor),
-        processors: *processors,
-    }
+    let name = texts.keep(Text::Host, &old.name);
+    let system = texts.keep(Text::System, &old.system);
+    let processor = texts.keep(Text::Processor, &old.processor);
+    kept!(old => Host { processors } and name, system, processor)
 }
 
 fn target(texts: &mut Texts, old: &Target) -> Target {
-    let Target {
-        kind,
-        id,
-        name,
-        arch,
-        vcpus,
-    } = old;
-    Target {
-        kind: *kind,
-        id: *id,
-        name: texts.keep(subject(*kind), name),
-        arch: *arch,
-        vcpus: *vcpus,
-    }
+    let name = texts.keep(subject(old.kind), &old.name);
+    kept!(old => Target { kind, id, arch, vcpus } and name)
 }
 
 fn sampling(texts: &mut Texts, old: &Sampling) -> Sampling {
-    let Sampling {
-        rate_millihertz,
-        trigger,
-        most_frames,
-        stack_bytes,
-        on_cpu_only,
-    } = old;
-    Sampling {
-        rate_millihertz: *rate_millihertz,
-        trigger: texts.keep(Text::Trigger, trigger),
-        most_frames: *most_frames,
-        stack_bytes: *stack_bytes,
-        on_cpu_only: *on_cpu_only,
-    }
+    let trigger = texts.keep(Text::Trigger, &old.trigger);
+    kept!(old => Sampling { rate_millihertz, most_frames, stack_bytes, on_cpu_only } and trigger)
 }
 
 /// The role of a target's name.
@@ -108,61 +86,31 @@ fn subject(kind: TargetKind) -> Text {
 
 /// An event of a task. If its name is the target's, it is the name of a command line.
 pub(super) fn task(texts: &mut Texts, target: &Target, old: &TaskEvent) -> TaskEvent {
-    let TaskEvent {
-        time_ns,
-        task,
-        what,
-    } = old;
-    let what = match what {
+    let what = match &old.what {
         TaskChange::Named(name) if *name == target.name => {
             TaskChange::Named(texts.keep(subject(target.kind), name))
         }
         TaskChange::Named(name) => TaskChange::Named(texts.keep(Text::Thread, name)),
         TaskChange::Ended => TaskChange::Ended,
     };
-    TaskEvent {
-        time_ns: *time_ns,
-        task: *task,
-        what,
-    }
+    kept!(old => TaskEvent { time_ns, task } and what)
 }
 
 /// An event of an address space.
 pub(super) fn module(texts: &mut Texts, old: &ModuleEvent) -> ModuleEvent {
-    let ModuleEvent {
-        time_ns,
-        space,
-        what,
-    } = old;
-    let what = match what {
+    let what = match &old.what {
         ModuleChange::Mapped(old) => ModuleChange::Mapped(mapping(texts, old)),
         ModuleChange::Cleared => ModuleChange::Cleared,
         ModuleChange::CopiedFrom(space) => ModuleChange::CopiedFrom(*space),
     };
-    ModuleEvent {
-        time_ns: *time_ns,
-        space: *space,
-        what,
-    }
+    kept!(old => ModuleEvent { time_ns, space } and what)
 }
 
 fn mapping(texts: &mut Texts, old: &Mapping) -> Mapping {
-    let Mapping {
-        start,
-        length,
-        file_offset,
-        path,
-        build_id,
-        file,
-    } = old;
-    Mapping {
-        start: *start,
-        length: *length,
-        file_offset: *file_offset,
-        path: texts.keep(Text::Image, path),
-        build_id: build_id.to_vec(),
-        file: file.map(self::file),
-    }
+    let path = texts.keep(Text::Image, &old.path);
+    let build_id = old.build_id.to_vec();
+    let file = old.file.map(self::file);
+    kept!(old => Mapping { start, length, file_offset } and path, build_id, file)
 }
 
 /// Device and inode could identify the machine, so it is only kept whether there was a file.
@@ -178,126 +126,42 @@ fn file(old: MappedFile) -> MappedFile {
 
 /// Clocks that were read together.
 pub(super) fn clocks(old: &ClockPair) -> ClockPair {
-    let ClockPair {
-        monotonic_ns,
-        realtime_ns,
-        guest,
-    } = *old;
-    ClockPair {
-        monotonic_ns,
-        realtime_ns,
-        guest,
-    }
+    kept!(old => ClockPair { monotonic_ns, realtime_ns, guest })
 }
 
 /// A number of lost samples.
 pub(super) fn loss(old: &Loss) -> Loss {
-    let Loss {
-        first_ns,
-        last_ns,
-        task,
-        reason,
-        count,
-    } = *old;
-    Loss {
-        first_ns,
-        last_ns,
-        task,
-        reason,
-        count,
-    }
+    kept!(old => Loss { first_ns, last_ns, task, reason, count })
 }
 
 /// Processor time.
 pub(super) fn time(old: &ProcessTime) -> ProcessTime {
-    let ProcessTime {
-        space,
-        first_ns,
-        last_ns,
-        own_ns,
-        ended_ns,
-    } = *old;
-    ProcessTime {
-        space,
-        first_ns,
-        last_ns,
-        own_ns,
-        ended_ns,
-    }
+    kept!(old => ProcessTime { space, first_ns, last_ns, own_ns, ended_ns })
 }
 
 /// Wall time of a vCPU.
 pub(super) fn vcpu_time(old: &VcpuTime) -> VcpuTime {
-    let VcpuTime {
-        task,
-        first_ns,
-        last_ns,
-        spent,
-    } = old;
-    VcpuTime {
-        task: *task,
-        first_ns: *first_ns,
-        last_ns: *last_ns,
-        spent: spent.to_vec(),
-    }
+    let spent = old.spent.to_vec();
+    kept!(old => VcpuTime { task, first_ns, last_ns } and spent)
 }
 
 /// Exits of a vCPU: numbers of the machine only.
 pub(super) fn exits(old: &Exits) -> Exits {
-    let Exits {
-        task,
-        first_ns,
-        last_ns,
-        cause,
-        count,
-        seen,
-        spent,
-        lengths,
-    } = old;
-    let ExitCause {
-        kind,
-        reason,
-        address,
-        argument,
-    } = *cause;
-    Exits {
-        task: *task,
-        first_ns: *first_ns,
-        last_ns: *last_ns,
-        cause: ExitCause {
-            kind,
-            reason,
-            address,
-            argument,
-        },
-        count: *count,
-        seen: *seen,
-        spent: spent.to_vec(),
-        lengths: lengths.to_vec(),
-    }
+    let cause = kept!(&old.cause => ExitCause { kind, reason, address, argument });
+    let (spent, lengths) = (old.spent.to_vec(), old.lengths.to_vec());
+    kept!(old => Exits { task, first_ns, last_ns, count, seen } and cause, spent, lengths)
 }
 
 /// An address space of a guest.
 pub(super) fn space(texts: &mut Texts, old: &SpaceEvent) -> SpaceEvent {
-    let SpaceEvent {
-        time_ns,
-        space,
-        root,
-        what,
-    } = old;
-    let what = match what {
+    let what = match &old.what {
         SpaceChange::Named { pid, name } => SpaceChange::Named {
             pid: *pid,
             name: texts.keep(Text::Thread, name),
         },
         SpaceChange::Seen => SpaceChange::Seen,
     };
-    SpaceEvent {
-        time_ns: *time_ns,
-        space: *space,
-        root: *root,
-        what,
-    }
+    kept!(old => SpaceEvent { time_ns, space, root } and what)
 }
 
 /// A sample with `state`, and with an unwound stack in place of memory and registers.
@@ -307,28 +171,13 @@ pub(super) fn sample<'c>(
     chain: &'c [Frame],
     stop: Stop,
 ) -> Sample<'c> {
-    let Details {
-        cost_ns,
-        late_ns,
-        root,
-        cpu,
-        period_ns,
-        guest_ip,
-    } = old.details;
     Sample {
         time_ns: old.time_ns,
         task: old.task,
         state,
         chain,
         stop,
-        details: Details {
-            cost_ns,
-            late_ns,
-            root,
-            cpu,
-            period_ns,
-            guest_ip,
-        },
+        details: kept!(&old.details => Details { cost_ns, late_ns, root, cpu, period_ns, guest_ip }),
         registers: None,
         stack: None,
         wait: old.wait,
@@ -346,60 +195,20 @@ pub(super) fn called(kind: SpanKind) -> Text {
 
 /// A call with its new name.
 pub(super) fn span<'n>(old: &SpanRow, name: &'n str) -> Span<&'n str> {
-    let Span {
-        name: _,
-        task,
-        cpu,
-        start_ns,
-        length_ns,
-        depth,
-        complete,
-        kind,
-        result,
-    } = *old;
-    Span {
-        name,
-        task,
-        cpu,
-        start_ns,
-        length_ns,
-        depth,
-        complete,
-        kind,
-        result,
-    }
+    kept!(old => Span { task, cpu, start_ns, length_ns, depth, complete, kind, result } and name)
 }
 
 /// A symbol with its new name.
 pub(super) fn symbol<'n>(old: &Symbol<'_>, name: &'n str) -> Symbol<'n> {
-    let Symbol {
-        address,
-        size_bytes,
-        name: _,
-    } = *old;
-    Symbol {
-        address,
-        size_bytes,
-        name,
-    }
+    kept!(old => Symbol { address, size_bytes } and name)
 }
 
 /// The identity of the image that a table belongs to.
 pub(super) fn identity(texts: &mut Texts, old: &ImageIdentity) -> ImageIdentity {
-    let ImageIdentity {
-        path,
-        build_id,
-        arch,
-        load_bias,
-        origin,
-    } = old;
-    ImageIdentity {
-        path: texts.keep(Text::Image, path),
-        build_id: build_id.to_vec(),
-        arch: *arch,
-        load_bias: *load_bias,
-        origin: texts.keep(Text::Origin, origin),
-    }
+    let path = texts.keep(Text::Image, &old.path);
+    let origin = texts.keep(Text::Origin, &old.origin);
+    let build_id = old.build_id.to_vec();
+    kept!(old => ImageIdentity { arch, load_bias } and path, build_id, origin)
 }
 
 /// The tables of an image, without its file and without unwind rules, because the stacks are already unwound.
@@ -438,22 +247,10 @@ pub(super) fn embedded(texts: &mut Texts, old: Embedded) -> Embedded {
 }
 
 fn line(texts: &mut Texts, old: &Line) -> Line {
-    let Line {
-        function,
-        file,
-        line,
-        start_line,
-        discriminator,
-    } = old;
-    let function = function.as_deref();
-    let file = file.as_deref();
-    Line {
-        function: function.map(|name| texts.keep(Text::Function, name)),
-        file: file.map(|path| texts.keep(Text::Source, path)),
-        line: *line,
-        start_line: *start_line,
-        discriminator: *discriminator,
-    }
+    let (function, file) = (old.function.as_deref(), old.file.as_deref());
+    let function = function.map(|name| texts.keep(Text::Function, name));
+    let file = file.map(|path| texts.keep(Text::Source, path));
+    kept!(old => Line { line, start_line, discriminator } and function, file)
 }
 
 /// The end record without its message, which names the command or the guest. Only totals that uniprof itself

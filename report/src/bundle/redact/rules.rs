@@ -228,8 +228,8 @@ fn without_strings(name: &str) -> String {
     };
     let closing = name[first + 1..].find('\'').map(|at| first + 1 + at);
     let behind = closing.map_or("", |at| &name[at + 1..]);
-    // Erlang quotes the names of modules: `'Elixir.Enum':map/2`.
-    if behind.starts_with([':', '/']) {
+    // Erlang quotes the names of modules: `'Elixir.Enum':map/2`. Elsewhere it is a text: `f('secret': str)`.
+    if first == 0 && behind.starts_with([':', '/']) {
         return name;
     }
     let last = name.rfind('\'').filter(|last| *last > first);
@@ -248,7 +248,11 @@ fn without_value(word: &str) -> Cow<'_, str> {
     let value = word.match_indices('=').find(|(at, _)| {
         let key = word[..*at].chars().next_back();
         let is_key = key.is_some_and(|key| key.is_alphanumeric() || "_-])".contains(key));
-        is_key && at + 1 < word.len() && !word[..*at].ends_with(OPERATOR)
+        // `A::operator=`, but not `--operator=x`.
+        let is_operator = word[..*at]
+            .strip_suffix(OPERATOR)
+            .is_some_and(|scope| scope.is_empty() || scope.ends_with(':'));
+        is_key && at + 1 < word.len() && !is_operator
     });
     let Some((at, found)) = [query, value].into_iter().flatten().min() else {
         return word.into();
@@ -303,9 +307,11 @@ fn last_element(part: &str) -> Cow<'_, str> {
     let Some((before, behind)) = part.rsplit_once(SEPARATORS) else {
         return part.into();
     };
-    // In C++ the slash may be a division; in Erlang it precedes the number of arguments.
-    let is_whole =
-        part.starts_with(OPERATOR) || is_arity(behind) && !before.contains(['/', '\\', '.']);
+    // In C++ the slash may be a division; in Erlang it precedes the number of arguments. A function in another begins
+    // with a hyphen there: `-map/2-fun-0-`, unlike the file `team/01-load.py`.
+    let may_be_arity = behind.len() <= 2 || before.starts_with('-');
+    let is_erlang = may_be_arity && is_arity(behind) && !before.contains(['/', '\\', '.']);
+    let is_whole = part.starts_with(OPERATOR) || is_erlang;
     let kept = if is_whole { part } else { behind };
     (if kept.is_empty() { GONE } else { kept }).into()
 }
@@ -396,6 +402,7 @@ mod tests {
                 ("https://alice:pa/ss@host.example/x.js:1", "x.js:1"),
                 ("py::<module>:/home/bob/app.py", "py::<module>:app.py"),
                 ("py::run:bob/app.py", "py::run:app.py"),
+                ("py::<module>:bob/01-load.py", "py::<module>:01-load.py"),
                 ("run@/home/bob/app.rb:12", "run app.rb:12"),
                 (
                     "f<(lambda at /home/bob/x.cc:1:2)>::g",
@@ -422,6 +429,8 @@ mod tests {
                     "JS:~f data:[redacted]",
                 ),
                 ("run --password=hunter2", "run --password=[redacted]"),
+                ("run --operator=alice", "run --operator=[redacted]"),
+                ("f('hunter2': str)", "f([redacted]: str)"),
                 ("TOKEN=abc/def", GONE),
                 (
                     "open(\"/etc/x\", 'it''s bob')",
@@ -446,6 +455,8 @@ mod tests {
             "Vec operator/(Vec const&, double)",
             "Vec& ns::Vec::operator/=(double)",
             "bool operator==(A const&, B const&)",
+            "A::operator=(A const&)",
+            "'Elixir.Enum':map/2",
             "A::operator<=>(A const&) const",
             "foo [with T = int]",
             "<T as core::iter::Iterator<Item = u32>>::next",

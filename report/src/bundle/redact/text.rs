@@ -2,12 +2,26 @@
 //! of that text. No other text may get into the new recording.
 
 use super::rules::{self, GONE};
+use crate::recording::{CLOCK, MONOTONIC};
 use std::collections::{HashMap, HashSet};
+use uprof::cold::{SLOWED_CALLS, SLOWED_CALLS_WHY};
 
 /// Triggers of samples that are kept; other names may be private.
-const TRIGGERS: [&str; 4] = ["cycles", "cpu-clock", "timer", "timer, ptrace"];
+const TRIGGERS: [&str; 5] = [
+    "cycles",
+    "cpu-clock",
+    "timer",
+    "timer, ptrace",
+    "breakpoints",
+];
+/// Notes that are kept, with their values; others may be private.
+const NOTES: [(&str, &str); 3] = [
+    (SLOWED_CALLS, SLOWED_CALLS_WHY[0]),
+    (SLOWED_CALLS, SLOWED_CALLS_WHY[1]),
+    (CLOCK, MONOTONIC),
+];
 /// Totals of the end record that are kept.
-const TOTALS: [&str; 24] = [
+const TOTALS: [&str; 45] = [
     "samples",
     "not_running",
     "cost_rounds",
@@ -23,8 +37,29 @@ const TOTALS: [&str; 24] = [
     "freezes",
     "round_trips",
     "rescues",
+    "resumed_by_guardian",
+    "resets",
+    "lives",
+    "left_out",
+    "samples_not_in_64_bit_mode",
+    "samples_while_the_monitor_was_stopped",
     "hypercalls",
     "memory_mapping_calls",
+    "dropped_records_of_others",
+    "samples_of_no_vcpu",
+    "times_that_go_back",
+    "times_that_cannot_be",
+    "misshapen_samples",
+    "samples_beyond_the_rate",
+    "lost_in_the_guest",
+    "damaged_frames",
+    "attached_anew",
+    "calls",
+    "stops",
+    "stopped_ns",
+    "functions_given_up",
+    "damaged places",
+    "bytes skipped in recovery",
     "lines_skipped",
     "troubles",
     uprof::cold::PAUSED_BY_OTHERS_NS,
@@ -111,6 +146,12 @@ impl Texts {
     }
 }
 
+/// A note, if uniprof itself writes its name and its value.
+pub(super) fn note(name: &str, value: &str) -> Option<(String, String)> {
+    let known = NOTES.iter().find(|known| **known == (name, value));
+    known.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+}
+
 /// Texts that have to stay different if they were. Texts that would become equal get a number at their end,
 /// in the order of the recording.
 #[derive(Debug, Default)]
@@ -175,14 +216,22 @@ mod tests {
         let mut texts = Texts::default();
         for (what, own) in [
             (Text::Trigger, "cycles"),
+            (Text::Trigger, "breakpoints"),
             (Text::Origin, "kallsyms"),
             (Text::Total, "samples"),
+            (Text::Total, "resets"),
+            (Text::Total, "lost_in_the_guest"),
         ] {
             assert_eq!(texts.keep(what, own), own);
             assert_eq!(texts.keep(what, "secret"), GONE);
         }
         for what in [Text::Guest, Text::Argument, Text::Host] {
             assert_eq!(texts.keep(what, "secret"), GONE);
+        }
+        for (name, value) in NOTES {
+            assert_eq!(note(name, value), Some((name.to_owned(), value.to_owned())));
+            assert_eq!(note(name, "secret"), None);
+            assert_eq!(note("secret", value), None);
         }
     }
 }

@@ -4,9 +4,11 @@
 
 use super::{Blocks, CallChange, CallDiff, Measure};
 use crate::diff::json::JsonSource;
-use crate::diff::listing::{CHANGE, Column, Listing, ListingSource, OF, Row};
+use crate::diff::listing::{Listing, ListingSource, OF, Row};
 use crate::diff::matching::Kind;
 use crate::diff::sentence;
+use crate::text::in_percent;
+use crate::views::columns::{CHANGE, Column};
 use serde_json::{Value, json};
 use uprof::words::duration;
 
@@ -14,12 +16,12 @@ use uprof::words::duration;
 const VERSION: u32 = 2;
 
 const COLUMNS: &[Column] = &[
-    Column::new("A", 9).dispensable(2),
-    Column::new("B", 9),
-    Column::new(CHANGE, 7).dispensable(1),
-    Column::new("apart", 7).dispensable(0),
-    Column::new("interval", 18),
-    Column::new(OF, 5),
+    Column::new("A").width(9).dispensable(2),
+    Column::new("B").width(9),
+    Column::new(CHANGE).width(7).dispensable(1),
+    Column::new("apart").width(7).dispensable(0),
+    Column::new("interval").width(18),
+    OF,
 ];
 
 impl ListingSource for CallDiff {
@@ -125,8 +127,8 @@ fn legend(diff: &CallDiff) -> String {
         "self: time of a call itself; total: with all that it called; calls: {rate}. Changes are parts of A; apart: \
          from what most functions changed by together, with the interval. Certain: false discoveries held below {}%, \
          apart more than {}%, and the whole change as well.",
-        diff.options.false_discoveries * 100.0,
-        diff.options.least_change * 100.0
+        in_percent(diff.options.false_discoveries),
+        in_percent(diff.options.least_change)
     )
 }
 

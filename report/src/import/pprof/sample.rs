@@ -49,7 +49,7 @@ impl InputSample {
                 (1, value) => value.numbers(&mut self.locations)?,
                 (2, value) => value.numbers(&mut self.values)?,
                 (3, Value::Bytes(label)) => {
-                    let [key, text] = value_text(label)?;
+                    let [key, text] = Message(label).pair()?;
                     let key = tables.text(key)?;
                     let rank = THREAD_LABELS.iter().position(|known| *known == key);
                     if let Some(rank) = rank.filter(|rank| *rank < best && text != 0) {
@@ -63,16 +63,4 @@ impl InputSample {
         }
         Ok(())
     }
-}
-
-/// Key and text of a label, as strings of the table.
-fn value_text(label: &[u8]) -> Result<[u64; 2], PprofError> {
-    let mut found = [0; 2];
-    let mut fields = Message(label);
-    while let Some((number, value)) = fields.next()? {
-        if let 1 | 2 = number {
-            found[number as usize - 1] = value.number();
-        }
-    }
-    Ok(found)
 }

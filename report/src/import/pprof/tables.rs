@@ -71,7 +71,7 @@ impl Tables {
         while let Some((number, value)) = stream.next()? {
             match (number, value) {
                 (1, Value::Bytes(message)) => {
-                    let read = value_type(message)?;
+                    let read = Message(message).pair()?;
                     push("types of values", TYPES_MAX, &mut tables.types, read)?;
                 }
                 (3, Value::Bytes(message)) => tables.mapping(message)?,
@@ -79,7 +79,7 @@ impl Tables {
                 (5, Value::Bytes(message)) => tables.function(message)?,
                 (6, Value::Bytes(text)) => tables.string(text)?,
                 (9, Value::Number(time_ns)) => tables.time_ns = time_ns as i64,
-                (11, Value::Bytes(message)) => tables.period_type = value_type(message)?,
+                (11, Value::Bytes(message)) => tables.period_type = Message(message).pair()?,
                 (12, Value::Number(period)) => tables.period = period,
                 _ => {}
             }
@@ -241,17 +241,6 @@ impl Tables {
             self.text(mapping.build_id)?,
         ))
     }
-}
-
-fn value_type(message: &[u8]) -> Result<[u64; 2], PprofError> {
-    let mut found = [0; 2];
-    let mut fields = Message(message);
-    while let Some((number, value)) = fields.next()? {
-        if let 1 | 2 = number {
-            found[number as usize - 1] = value.number();
-        }
-    }
-    Ok(found)
 }
 
 fn push<T>(what: &'static str, most: usize, rows: &mut Vec<T>, row: T) -> Result<(), PprofError> {

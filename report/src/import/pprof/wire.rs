@@ -63,20 +63,13 @@ impl<R: BufRead> Stream<R> {
 
     /// The next field with its number; `None` at the end.
     pub(super) fn next(&mut self) -> Result<Option<(u64, Value<'_>)>, PprofError> {
-        let Some(key) = varint(&mut self.input)? else {
+        let Some((key, length)) = start(&mut self.input)? else {
             return Ok(None);
         };
-        let length = match key & 7 {
-            0 => {
-                let number = varint(&mut self.input)?.ok_or(PprofError::Cut)?;
-                self.take(1)?;
-                return Ok(Some((key >> 3, Value::Number(number))));
-            }
-            1 => 8,
-            5 => 4,
-            2 => varint(&mut self.input)?.ok_or(PprofError::Cut)?,
-            other => return Err(PprofError::WireType(other)),
-        };
+        if key & 7 == 0 {
+            self.take(1)?;
+            return Ok(Some((key >> 3, Value::Number(length))));
+        }
         if length > FIELD_BYTES_MAX {
             return Err(PprofError::LongField(length));
         }
@@ -103,24 +96,42 @@ pub(super) struct Message<'b>(pub(super) &'b [u8]);
 impl<'b> Message<'b> {
     /// The next field with its number; `None` at the end.
     pub(super) fn next(&mut self) -> Result<Option<(u64, Value<'b>)>, PprofError> {
-        let Some(key) = varint(&mut self.0)? else {
+        let Some((key, length)) = start(&mut self.0)? else {
             return Ok(None);
         };
-        let length = match key & 7 {
-            0 => {
-                let number = varint(&mut self.0)?.ok_or(PprofError::Cut)?;
-                return Ok(Some((key >> 3, Value::Number(number))));
-            }
-            1 => 8,
-            5 => 4,
-            2 => varint(&mut self.0)?.ok_or(PprofError::Cut)?,
-            other => return Err(PprofError::WireType(other)),
-        };
+        if key & 7 == 0 {
+            return Ok(Some((key >> 3, Value::Number(length))));
+        }
         let length = usize::try_from(length).map_err(|_| PprofError::Cut)?;
         let (field, rest) = self.0.split_at_checked(length).ok_or(PprofError::Cut)?;
         self.0 = rest;
         Ok(Some((key >> 3, value(key & 7, field))))
     }
+
+    /// The numbers of its fields 1 and 2.
+    pub(super) fn pair(mut self) -> Result<[u64; 2], PprofError> {
+        let mut found = [0; 2];
+        while let Some((number, value)) = self.next()? {
+            if let 1 | 2 = number {
+                found[number as usize - 1] = value.number();
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// The key of a field, and its length, or its value if it is a varint; `None` at the end.
+fn start(input: &mut impl BufRead) -> Result<Option<(u64, u64)>, PprofError> {
+    let Some(key) = varint(input)? else {
+        return Ok(None);
+    };
+    let length = match key & 7 {
+        0 | 2 => varint(input)?.ok_or(PprofError::Cut)?,
+        1 => 8,
+        5 => 4,
+        other => return Err(PprofError::WireType(other)),
+    };
+    Ok(Some((key, length)))
 }
 
 fn value(wire_type: u64, field: &[u8]) -> Value<'_> {

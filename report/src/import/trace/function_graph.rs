@@ -12,14 +12,12 @@
 //! cut to 8 characters.
 
 use crate::import::ImportError;
-use crate::import::trace::{Entry, Exit, Line, Lines, OpenCalls, SpanKind, SpanSink, TaskLabel};
-use std::collections::HashMap;
+use crate::import::trace::decimal::unsigned;
+use crate::import::trace::{Entry, Exit, Line, Lines, OpenCalls, SpanKind, SpanSink, Tasks};
 use std::io::BufRead;
 
 /// The mark before the name; it is not always in the same column.
 const BAR: u8 = b'|';
-/// Limit on CPU numbers.
-const CPUS_MAX: usize = 65_536;
 
 /// A line, parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +43,7 @@ enum What {
 /// Reading or writing failed.
 pub(crate) fn read(input: &mut dyn BufRead, sink: &mut dyn SpanSink) -> Result<u64, ImportError> {
     let mut lines = Lines::new(input);
-    let mut cpus = Cpus::default();
+    let mut cpus = Tasks::default();
     while let Some(line) = lines.next_line()? {
         if line.bytes.is_empty() || line.bytes.starts_with(b"#") {
             continue;
@@ -57,50 +55,12 @@ pub(crate) fn read(input: &mut dyn BufRead, sink: &mut dyn SpanSink) -> Result<u
                 continue;
             }
         };
-        let Some(calls) = cpus.calls(parsed.cpu, sink) else {
-            sink.trouble(line.number, "more than 65,536 CPUs; the call is left out");
-            continue;
-        };
-        take(&parsed, line.number, calls, sink)?;
+        if let Some(calls) = cpus.numbered("CPU", parsed.cpu, line.number, sink) {
+            take(&parsed, line.number, calls, sink)?;
+        }
     }
-    for calls in &mut cpus.calls {
-        calls.finish(sink)?;
-    }
+    cpus.finish(sink)?;
     Ok(lines.count())
-}
-
-/// Open calls of all CPUs.
-#[derive(Default)]
-struct Cpus {
-    calls: Vec<OpenCalls>,
-    numbers: HashMap<u32, usize>,
-    /// The CPU of the previous line, which most lines have in common, because CPUs come one after another.
-    last: Option<(u32, usize)>,
-}
-
-impl Cpus {
-    /// Open calls of `cpu`; `None` if there are too many CPUs.
-    fn calls(&mut self, cpu: u32, sink: &mut dyn SpanSink) -> Option<&mut OpenCalls> {
-        let known = match self.last {
-            Some((last, at)) if last == cpu => Some(at),
-            _ => self.numbers.get(&cpu).copied(),
-        };
-        let at = known.unwrap_or(self.calls.len());
-        if at >= CPUS_MAX {
-            return None;
-        }
-        if known.is_none() {
-            let task = sink.task(TaskLabel {
-                space: 0,
-                number: cpu,
-                name: format!("CPU {cpu}").as_bytes(),
-            });
-            self.calls.push(OpenCalls::new(task));
-            self.numbers.insert(cpu, at);
-        }
-        self.last = Some((cpu, at));
-        self.calls.get_mut(at)
-    }
 }
 
 fn take(
@@ -145,7 +105,7 @@ fn parse(line: Line<'_>) -> Result<GraphLine<'_>, &'static str> {
         .iter()
         .position(|byte| *byte == b')')
         .ok_or(NOT_A_CALL)?;
-    let cpu = number(&text[..end]).ok_or(NOT_A_CALL)?;
+    let cpu = unsigned(text[..end].trim_ascii()).ok_or(NOT_A_CALL)?;
     let cpu = u32::try_from(cpu).map_err(|_| "a CPU has a number beyond 32 bits")?;
     let rest = &text[end + 1..];
     let bar = memchr::memchr(BAR, rest).ok_or("a line is no call: it has no bar")?;
@@ -196,7 +156,7 @@ fn duration(text: &[u8]) -> Result<Option<u64>, &'static str> {
     let point = memchr::memchr(b'.', text).unwrap_or(text.len());
     let whole = match &text[..point] {
         b"" if point < text.len() => 0,
-        digits => number(digits).ok_or(BAD)?,
+        digits => unsigned(digits.trim_ascii()).ok_or(BAD)?,
     };
     let digits = text.get(point + 1..).unwrap_or(b"");
     // Digits after the point are nanoseconds; some may be cut off.
@@ -216,19 +176,6 @@ fn duration(text: &[u8]) -> Result<Option<u64>, &'static str> {
         .and_then(|ns| ns.checked_add(rest_ns));
     ns.map(Some)
         .ok_or("a line's duration is longer than 584 years")
-}
-
-fn number(digits: &[u8]) -> Option<u64> {
-    let add = |sum: u64, byte: &u8| {
-        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
-        sum.checked_mul(10)?.checked_add(digit)
-    };
-    let digits = digits.trim_ascii();
-    if digits.is_empty() {
-        None
-    } else {
-        digits.iter().try_fold(0, add)
-    }
 }
 
 #[cfg(test)]

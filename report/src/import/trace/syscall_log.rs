@@ -26,8 +26,6 @@ pub fn read(input: &mut dyn BufRead, sink: &mut dyn SpanSink) -> Result<u64, Imp
     let mut lines = Lines::new(input);
     let mut tasks = Tasks::default();
     let mut named: HashMap<Vec<u8>, u32> = HashMap::new();
-    // The number of the last thread that had one, and its name.
-    let mut thread = (None, String::new());
     while let Some(line) = lines.next_line()? {
         // Arguments aren't needed, but a line that was cut has lost its result.
         let logged = LogLine::of(line.bytes);
@@ -39,8 +37,8 @@ pub fn read(input: &mut dyn BufRead, sink: &mut dyn SpanSink) -> Result<u64, Imp
             }
             continue;
         };
-        let (space, number) = match logged.task {
-            Thread::Number(number) => (0, number),
+        let calls = match logged.task {
+            Thread::Number(number) => tasks.numbered("thread", number, line.number, sink),
             Thread::Name(name) => {
                 let next = named.len() as u32;
                 let known = named.get(name).copied();
@@ -48,26 +46,15 @@ pub fn read(input: &mut dyn BufRead, sink: &mut dyn SpanSink) -> Result<u64, Imp
                 if known.is_none() && named.len() < TASKS_MAX {
                     named.insert(name.to_vec(), number);
                 }
-                (SPACE_OF_NAMES, number)
+                let label = TaskLabel {
+                    space: SPACE_OF_NAMES,
+                    number,
+                    name,
+                };
+                tasks.of(label, line.number, sink)
             }
         };
-        let name = match logged.task {
-            Thread::Number(number) => {
-                if thread.0 != Some(number) {
-                    thread = (Some(number), format!("thread {number}"));
-                }
-                thread.1.as_bytes()
-            }
-            Thread::Name(name) => name,
-        };
-        let label = TaskLabel {
-            space,
-            number,
-            name,
-        };
-        let Some(calls) = tasks.of(label, line.number, sink) else {
-            continue;
-        };
+        let Some(calls) = calls else { continue };
         let syscall = sink.name(logged.syscall);
         if logged.begins {
             let entry = Entry {

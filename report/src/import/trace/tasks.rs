@@ -34,6 +34,27 @@ impl Tasks {
         self.calls.get_mut(place)
     }
 
+    /// The open calls of a task that the trace only numbers; its name is `kind` and `number`.
+    pub(crate) fn numbered(
+        &mut self,
+        kind: &str,
+        number: u32,
+        line: u64,
+        sink: &mut dyn SpanSink,
+    ) -> Option<&mut OpenCalls> {
+        // The name of a known task isn't looked at.
+        let name = match self.last {
+            Some((last, _)) if last == (0, number) => String::new(),
+            _ => format!("{kind} {number}"),
+        };
+        let label = TaskLabel {
+            space: 0,
+            number,
+            name: name.as_bytes(),
+        };
+        self.of(label, line, sink)
+    }
+
     fn find(&mut self, label: TaskLabel<'_>, line: u64, sink: &mut dyn SpanSink) -> Option<usize> {
         let numbers = (label.space, label.number);
         if let Some(place) = self.places.get(&numbers) {

@@ -7,7 +7,7 @@
 
 use super::decimal::{seconds_ns, unsigned};
 use super::open_calls::{Entry, Exit};
-use super::{Lines, SpanKind, SpanSink, TaskLabel, Tasks};
+use super::{Lines, SpanKind, SpanSink, Tasks};
 use crate::import::ImportError;
 use std::io::BufRead;
 
@@ -18,8 +18,6 @@ use std::io::BufRead;
 pub fn read(input: &mut dyn BufRead, sink: &mut dyn SpanSink) -> Result<u64, ImportError> {
     let mut lines = Lines::new(input);
     let mut tasks = Tasks::default();
-    // The number and name of the last thread.
-    let mut thread = (0, "thread 0".to_owned());
     while let Some(line) = lines.next_line()? {
         let number = line.number;
         if line.cut {
@@ -29,15 +27,7 @@ pub fn read(input: &mut dyn BufRead, sink: &mut dyn SpanSink) -> Result<u64, Imp
         match understand(line.bytes) {
             Understood::Call(call) => {
                 let name = sink.name(call.name);
-                if thread.0 != call.task {
-                    thread = (call.task, format!("thread {}", call.task));
-                }
-                let label = TaskLabel {
-                    space: 0,
-                    number: call.task,
-                    name: thread.1.as_bytes(),
-                };
-                let Some(calls) = tasks.of(label, number, sink) else {
+                let Some(calls) = tasks.numbered("thread", call.task, number, sink) else {
                     continue;
                 };
                 if call.begins {

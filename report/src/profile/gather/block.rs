@@ -1,8 +1,8 @@
 //! One block of samples: its rows and its own small stack table, with addresses resolved to places by the mappings of
 //! their time.
 
-use super::Options;
 use super::chains::{self, Chains, LocalNode};
+use super::{Options, TABLE_NODES_MAX};
 use crate::profile::filter::{Filter, Verdict};
 use crate::recording::account::{Account, is_shallow};
 use crate::recording::rows::EffectiveRows;
@@ -71,10 +71,6 @@ pub(super) enum LocalGuest {
     At(u32),
 }
 
-/// Views that have a table of all the block's nodes. Of more, as where a program maps something between each two
-/// samples, only the nodes that occur are remembered.
-const TABLES_MAX: usize = 256;
-
 /// A recorded chain: its view, its node plus 1, and whether it is complete.
 type ChainKey = (u32, u32, u8);
 
@@ -90,7 +86,8 @@ struct BlockReader<'a, 's> {
     /// Views by number, and the one of the row before.
     views: WordMap<View, u32>,
     last_view: Option<(View, u32)>,
-    /// For each of the first views, the local node of each node of the block; and for further views.
+    /// For each of the first views, the local node of each node of the block. Of further views, as where a program
+    /// maps something between each two samples, only the nodes that occur.
     known: Vec<Vec<Option<u32>>>,
     known_besides: WordMap<(u32, u32), u32>,
     unwinders: &'a Unwinders<'a, 's>,
@@ -280,8 +277,9 @@ impl BlockReader<'_, '_> {
         }
         let next = self.views.len() as u32;
         let number = *self.views.entry(view).or_insert(next);
-        if number == next && self.known.len() < TABLES_MAX {
-            self.known.push(vec![None; self.block.nodes().len()]);
+        let nodes = self.block.nodes().len();
+        if number == next && (self.known.len() + 1) * nodes <= TABLE_NODES_MAX {
+            self.known.push(vec![None; nodes]);
         }
         self.last_view = Some((view, number));
         number

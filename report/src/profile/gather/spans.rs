@@ -70,7 +70,8 @@ impl Gathering<'_, '_> {
             open: WordMap::default(),
         };
         let (lost, faults) = walk(recording, &mut joining);
-        profile.account.undecoded += lost;
+        let undecoded = &mut profile.account.undecoded;
+        *undecoded = undecoded.saturating_add(lost);
         profile.warnings.extend(faults);
     }
 

@@ -22,7 +22,7 @@ use crate::stacks::symbolizer::Symbolizer;
 use crate::work;
 use moments::{Moments, Slices};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use uprof::cold::{ExitKind, Exits, Place, TargetKind};
+use uprof::cold::{ExitKind, Exits, Place, TargetKind, VcpuTime};
 use uprof::{State, Stop, Task};
 
 /// Reasons that have a box of their own above one stack; those with less time share one.
@@ -93,11 +93,16 @@ pub(super) fn gather(
         let first = profile.vcpu_times.rows.len();
         (profile.vcpu_times).add(number, recording, &options.filter);
         let rows: Vec<WallTime> = profile.vcpu_times.rows[first..].to_vec();
+        let mut records: HashMap<u32, Vec<&VcpuTime>> = HashMap::new();
+        for record in recording.vcpu_times() {
+            records.entry(record.task.vcpu).or_default().push(record);
+        }
         let mut joining = Joining {
             joined: vec![None; stacks.nodes().len()],
             gathering,
             stacks: &stacks,
             samples: &samples,
+            records,
             monitor: &monitor,
             slices: &slices[number],
             each: match &mut each {
@@ -247,6 +252,8 @@ struct Joining<'j, 'a, 's, 'e> {
     /// The samples' stacks.
     stacks: &'j StackTree,
     samples: &'j AllSamples,
+    /// The recorded wall times of each vCPU.
+    records: HashMap<u32, Vec<&'a VcpuTime>>,
     monitor: &'j MonitorStacks,
     slices: &'j Slices,
     /// Receives each part of the time, if that is a comparison.
@@ -467,8 +474,7 @@ impl<'a> Joining<'_, 'a, '_, '_> {
 
     /// When the vCPU was at a place.
     fn moments_at(&self, vcpu: u32, place: Place) -> Moments {
-        let records = self.gathering.recording.vcpu_times().iter();
-        let records = records.filter(|one| one.task.vcpu == vcpu);
+        let records = self.records.get(&vcpu).into_iter().flatten();
         self.slices.moments(records.map(|one| {
             let spent = one.spent.iter().filter(|(at, _)| *at == place);
             let ns = spent.fold(0, |sum: u64, (_, ns)| sum.saturating_add(*ns));

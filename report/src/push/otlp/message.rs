@@ -142,14 +142,8 @@ pub struct ValueType {
 pub struct Sample {
     #[prost(int32, tag = "1")]
     pub stack_index: i32,
-    #[prost(int32, repeated, tag = "2")]
-    pub attribute_indices: Vec<i32>,
-    #[prost(int32, tag = "3")]
-    pub link_index: i32,
     #[prost(int64, repeated, tag = "4")]
     pub values: Vec<i64>,
-    #[prost(fixed64, repeated, tag = "5")]
-    pub timestamps_unix_nano: Vec<u64>,
 }
 
 /// An image in memory.
@@ -183,8 +177,6 @@ pub struct Location {
     pub address: u64,
     #[prost(message, repeated, tag = "3")]
     pub lines: Vec<Line>,
-    #[prost(int32, repeated, tag = "4")]
-    pub attribute_indices: Vec<i32>,
 }
 
 /// A function at a source line.
@@ -194,8 +186,6 @@ pub struct Line {
     pub function_index: i32,
     #[prost(int64, tag = "2")]
     pub line: i64,
-    #[prost(int64, tag = "3")]
-    pub column: i64,
 }
 
 /// A function.
@@ -218,8 +208,6 @@ pub struct Attribute {
     pub key_strindex: i32,
     #[prost(message, optional, tag = "2")]
     pub value: Option<AnyValue>,
-    #[prost(int32, tag = "3")]
-    pub unit_strindex: i32,
 }
 
 /// A link to a trace: only the empty entry 0 is written.

@@ -140,9 +140,13 @@ impl Unwinders<'_, '_> {
     pub(super) fn has_all_code(&self, view: View, time_ns: u64) -> bool {
         let recording = self.recording;
         let is_lost = |reason| reason == LossReason::EventsLost;
+        if recording.metadata().target.kind != TargetKind::Process
+            || recording.losses().iter().any(|loss| is_lost(loss.reason))
+        {
+            return false;
+        }
+        // The list of all mappings takes longer than the rest.
         let mut regions = recording.spaces().regions_at(view.0, time_ns).into_iter();
-        recording.metadata().target.kind == TargetKind::Process
-            && !recording.losses().iter().any(|loss| is_lost(loss.reason))
-            && regions.any(|region| !is_kernel_address(region.start))
+        regions.any(|region| !is_kernel_address(region.start))
     }
 }

@@ -4,6 +4,7 @@
 //! at a time: the thread, or the phase of the thread.
 
 use super::Thread;
+use crate::export::folded::without_count;
 use crate::profile::Profile;
 use crate::text::printable;
 use crate::views::phases::{Phase, starts};
@@ -52,12 +53,19 @@ impl Bands {
 
 /// A name as a part of a line.
 fn word(name: &str) -> String {
-    format!("phase {}", printable(name).replace(';', ":"))
+    let name = printable(name).replace(';', ":");
+    without_count(&format!("phase {name}")).into_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn phases_that_are_numbers_stay_apart() {
+        assert_eq!(word("1"), "phase\u{a0}1");
+        assert_eq!(word("a;b"), "phase a:b");
+    }
 
     #[test]
     fn a_band_lasts_until_the_next() {

@@ -53,7 +53,7 @@ impl Kind {
     }
 
     /// The place of a label in a profile of wall time: that of guest code, unless it has another.
-    fn of_place(labels: &Labels, id: LabelId) -> Kind {
+    pub(super) fn of_place(labels: &Labels, id: LabelId) -> Kind {
         let label = labels.get(id);
         match label.place {
             None if label.made => Kind::Made,
@@ -98,23 +98,17 @@ pub(crate) struct Palette {
 }
 
 impl Palette {
-    /// The colours of all labels under their `names`.
-    pub(crate) fn of(labels: &Labels, names: &[String]) -> Palette {
+    /// The colours of all labels under their `names`, by their `kind`.
+    pub(crate) fn of(
+        labels: &Labels,
+        names: &[String],
+        kind: fn(&Labels, LabelId) -> Kind,
+    ) -> Palette {
         let mut palette = Palette::default();
         // inferno's name of the root box.
         palette.add("", Kind::Made);
         for (id, name) in names.iter().enumerate() {
-            palette.add(name, Kind::of(labels, id as LabelId));
-        }
-        palette
-    }
-
-    /// The colours of all labels under their `names`, by the place where time was spent.
-    pub(crate) fn of_places(labels: &Labels, names: &[String]) -> Palette {
-        let mut palette = Palette::default();
-        palette.add("", Kind::Made);
-        for (id, name) in names.iter().enumerate() {
-            palette.add(name, Kind::of_place(labels, id as LabelId));
+            palette.add(name, kind(labels, id as LabelId));
         }
         palette
     }

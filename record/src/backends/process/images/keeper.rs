@@ -8,7 +8,7 @@ use super::identity::{Identity, State, is_mapped};
 use super::jitdump::is_named_so;
 use super::progress::Progress;
 use super::roots::{Root, Roots};
-use super::runtime::{Runtimes, SHARED_MEMORY, event_of};
+use super::runtime::{Runtimes, SHARED_MEMORY};
 use super::vdso::{self, Vdso};
 use super::{Answer, Ask, HeldImage};
 use crate::backends::process::maps;
@@ -117,7 +117,8 @@ impl Keeper {
         self.runtimes.look(monotonic_ns(), |space, new| {
             progress.step();
             let mappings = new.mappings.into_iter();
-            let events = mappings.map(|(time_ns, it)| Answer::More(event_of(space, time_ns, it)));
+            let events = mappings.map(|(time_ns, it)| ModuleEvent::mapped(time_ns, space, it));
+            let events = events.map(Answer::More);
             let parts = new.parts.into_iter();
             let parts = parts.map(|part| Answer::Part(Box::new(part)));
             let lost = (new.lost > 0).then_some(Answer::Lost(new.lost));

@@ -95,7 +95,7 @@ impl Runtimes {
                         ..mapping.clone()
                     });
                     return new
-                        .map(|mapping| event_of(space, time_ns, mapping))
+                        .map(|mapping| ModuleEvent::mapped(time_ns, space, mapping))
                         .collect();
                 }
             }
@@ -207,15 +207,6 @@ impl Runtimes {
     }
 }
 
-/// A mapping as an event.
-pub fn event_of(space: u32, time_ns: u64, mapping: Mapping) -> ModuleEvent {
-    ModuleEvent {
-        time_ns,
-        space,
-        what: ModuleChange::Mapped(mapping),
-    }
-}
-
 impl Process {
     fn has_more(&self) -> bool {
         self.map.as_ref().is_some_and(PerfMap::has_more)
@@ -291,7 +282,7 @@ mod tests {
             path: "//anon".into(),
             ..Mapping::default()
         };
-        event_of(space, 5, mapping)
+        ModuleEvent::mapped(5, space, mapping)
     }
 
     #[test]
@@ -341,7 +332,7 @@ mod tests {
                 path: path.into(),
                 ..Mapping::default()
             };
-            event_of(7, 5, mapping)
+            ModuleEvent::mapped(5, 7, mapping)
         };
         let zero = "/dev/zero (deleted)";
         let first = places(runtimes.take(of(zero, 0x2000, 0x2000), |_| None));

@@ -120,13 +120,8 @@ impl Processors {
     }
 
     fn lose(&mut self, first_ns: u64, last_ns: u64, count: u64) {
-        self.losses.push(Loss {
-            first_ns,
-            last_ns,
-            task: None,
-            reason: LossReason::ExitsLost,
-            count,
-        });
+        let lost = Loss::new(LossReason::ExitsLost, count, [first_ns, last_ns]);
+        self.losses.push(lost);
     }
 
     fn account_of(&mut self, of: Option<AnyVcpu>) -> Option<&mut VcpuAccount> {

@@ -10,12 +10,17 @@ function stacks({ labels, parents, own }, each) {
   }
 }
 
+/** A frame of a line: its name may end neither the frame nor, with a number, the stack, as in `export -f folded`. */
+function frameOf(name) {
+  return name.replaceAll(';', ':').replace(/ ([\d.]*)$/u, '\u00a0$1')
+}
+
 /** A line a stack, as flamegraph.pl and others read it; times in whole microseconds, as `export -f folded` has them. */
 export function foldedText(tree, nameOf, unit) {
   const lines = []
   const width = weight => (unit === 'samples' ? weight : Math.max(1, Math.round(weight / 1000)))
   stacks(tree, (frames, weight) => {
-    lines.push(`${frames.map(frame => nameOf(frame).replaceAll(';', ':')).join(';')} ${width(weight)}`)
+    lines.push(`${frames.map(frame => frameOf(nameOf(frame))).join(';')} ${width(weight)}`)
   })
   return `${lines.sort().join('\n')}\n`
 }

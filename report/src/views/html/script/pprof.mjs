@@ -78,7 +78,11 @@ class Builder {
 
   head() {
     const { unit, is_timed, length_ns } = this.profile.about
-    const types = { samples: ['samples', 'count'], 'time off CPU': ['off-cpu', 'nanoseconds'] }
+    const types = {
+      samples: ['samples', 'count'],
+      'time of samples': ['time', 'nanoseconds'],
+      'time off CPU': ['off-cpu', 'nanoseconds'],
+    }
     const type = this.type(...(types[unit] ?? ['calls', 'nanoseconds']))
     this.made.part(1, type)
     if (is_timed) this.made.number(10, length_ns)
