@@ -63,6 +63,7 @@ pub fn describe(error: &anyhow::Error) -> String {
 }
 
 /// What was `written`, unless its reader has closed it because it has seen enough: what follows is done nevertheless.
+#[cfg(feature = "report")]
 pub fn unless_closed(written: anyhow::Result<()>) -> anyhow::Result<()> {
     written.or_else(|error| {
         if is_broken_pipe(&error) {
