@@ -5,7 +5,7 @@ use crate::compare::folders;
 use crate::diff::verdicts::apply_rules;
 use crate::form::FormFlag;
 use crate::images::place_given;
-use crate::outcome::{Outcome, describe};
+use crate::outcome::{Outcome, describe, unless_closed};
 use crate::output::{keep, write_to, write_to_stdout};
 use crate::quantity::label::Label;
 use crate::quantity::parse_share;
@@ -103,7 +103,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     }
     let trend = collector.finish()?;
     if !is_page_alone {
-        args.write(&trend)?;
+        unless_closed(args.write(&trend))?;
     }
     if let Some(path) = &args.html {
         let labels: Vec<String> = args.label.iter().map(Label::to_string).collect();

@@ -157,8 +157,13 @@ impl<'a> Delivery<'a> {
                 };
                 match self.deliver(&message) {
                     Fate::Delivered => {
-                        // What follows goes first; then this is tried again.
-                        if spool.remove(&path).is_err() {
+                        // What follows goes first; then this is tried again, unless what follows ends the work.
+                        if let Err(error) = spool.remove(&path) {
+                            say(&format!(
+                                "warning: {} is delivered but can't be removed ({error:#}); remove it, or it is \
+                                 delivered again",
+                                path.display()
+                            ));
                             self.unremoved.insert(path);
                         }
                     }

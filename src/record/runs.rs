@@ -36,6 +36,12 @@ pub fn run(args: &Args, count: u32) -> anyhow::Result<Outcome> {
     // The recorder, which gets a terminal's signals as well, ends first.
     signal::hold_stops();
     for number in 1..=count {
+        if let Some(signal) = signal::stop_signal() {
+            bail!(
+                "{signal} before run {number} of {count}: {} has the runs before it",
+                folder.display()
+            );
+        }
         let path = folder.join(format!("{number:03}.uprof"));
         let mut recorder = Command::new(std::env::current_exe()?);
         recorder

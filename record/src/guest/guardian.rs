@@ -155,6 +155,8 @@ impl Guardian {
         // The state, which is set last, makes the other words visible.
         let word = self.process.shared.word(CHECKS);
         word.store(checks, Ordering::Relaxed);
+        // A resume that failed is a freeze again.
+        let failed = self.freeze_number << 2 | RESUMING;
         self.freeze_number = self.next_freeze();
         if let Some(guest) = self.guest {
             let word = self.process.shared.word(GUEST);
@@ -164,7 +166,7 @@ impl Guardian {
         let state = self.freeze_number << 2 | FROZEN;
         let before = self.state().swap(state, Ordering::SeqCst);
         debug_assert!(
-            self.guest.is_none() || !is_amid_freeze(before),
+            self.guest.is_none() || before == failed || !is_amid_freeze(before),
             "two are frozen"
         );
     }

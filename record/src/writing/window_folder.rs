@@ -121,9 +121,10 @@ impl WindowFolder {
         let folder = open_folder(&part).map_err(failed)?;
         // Whoever may rename things around it may have put another folder there since.
         if !is_ours_alone(&folder.metadata().map_err(failed)?) {
+            let _ = clear(&part);
             return Err(FolderError::Foreign {
                 folder: path.clone(),
-                why: "others may write to it",
+                why: "a new folder there is another user's, or others may write to it",
             });
         }
         let locked = open_lock(&folder).map_err(failed)?;

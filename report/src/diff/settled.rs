@@ -5,6 +5,7 @@ use super::series::Quantity;
 use super::times::Times;
 use super::verdict::Change;
 use super::{Diff, Sequence};
+use crate::recording::unit::Unit;
 use crate::text::{percent, printable, short};
 
 /// A function with a smaller share of the samples is not waited for: its samples would hardly ever be enough.
@@ -110,8 +111,9 @@ pub(super) fn verdict_on_times(diff: &Diff, times: &Times) -> String {
         return "The recordings don't say how long the runs took.".to_owned();
     }
     let mut sentence = format!("B takes {}", parts.join(", and "));
-    // Of a part of the samples, shares aren't parts of the whole time.
-    let is_whole = !diff.options.gather.filter.leaves_out();
+    // Of a part of the samples, or of time off the processor, shares aren't parts of the whole time.
+    let is_of_samples = matches!(diff.series.unit, Unit::Samples | Unit::Sampled);
+    let is_whole = is_of_samples && !diff.options.gather.filter.leaves_out();
     if let Some(ratio) = times
         .processor
         .filter(|ratio| ratio.is_certain() && is_whole)

@@ -34,9 +34,11 @@ pub(super) fn read(
     let mut names: BTreeMap<u32, String> = BTreeMap::new();
     while importer.next_line(input, &mut line)? {
         let unfinished = open.as_mut().filter(|open| !open.is_whole);
+        // Headings may be indented, too, and need no empty line before them where samples have no chains.
+        let is_frame = line.starts_with('\t') || line.starts_with(' ') && !heading.is_match(&line);
         if line.trim().is_empty() {
             close(open.take(), importer)?;
-        } else if let (true, Some(open)) = (line.starts_with(['\t', ' ']), unfinished) {
+        } else if let (true, Some(open)) = (is_frame, unfinished) {
             match frame(&line) {
                 Some(frame) => open.frames.push(frame),
                 None => importer.imported.skipped += 1,

@@ -452,8 +452,11 @@ impl StopWorld for GdbSource {
             Hold::Unsure => self.client.start_over().and_then(|()| self.let_run()),
             Hold::Frozen | Hold::Running => Ok(()),
         };
-        // If it failed, the guardian looks after the guest until another try succeeds.
-        done?;
+        if let Err(error) = done {
+            // The guardian looks after the guest until another try succeeds.
+            self.guard.guardian.freezing();
+            return Err(error.into());
+        }
         self.hold = Hold::Running;
         self.guard.guardian.running();
         if let Some(threads) = &mut self.vcpu_threads {

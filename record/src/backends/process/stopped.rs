@@ -391,7 +391,8 @@ impl StoppedSource {
         };
         let vcpu = new as u32;
         let space = if thread { parent.space } else { vcpu };
-        if !self.threads.add(Task { space, vcpu }) && !self.threads.has_room() {
+        self.threads.add(Task { space, vcpu });
+        if self.threads.get(Pid::from_raw(vcpu as i32)).is_none() {
             sink.lose(LossReason::EventsLost, 1, now_ns);
         }
         if process {

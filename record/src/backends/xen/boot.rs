@@ -1,9 +1,9 @@
 //! Holds a domain before its first instruction.
 //!
 //! Input: a name, and the command that creates the domain, unless it is there already. Output: a source whose domain
-//! has never run. `xl create` gets `-p`, with which it leaves the domain paused. Once what the command created is
-//! found, it is never left paused; errors before that say that it may be. A domain that was there stays paused if
-//! nothing is recorded, so that one can try again.
+//! has never run. `xl create` gets `-p`, with which it leaves the domain paused. Once a guardian looks after what the
+//! command created, it is never left paused; errors before that say that it may be. A domain that was there stays
+//! paused if nothing is recorded, so that one can try again.
 
 use super::rescue::DomainRescuer;
 use super::source::open_found;
@@ -49,9 +49,9 @@ pub fn open(
     let found = target::find(name).map_err(left)?;
     let domain = found.id;
     if !found.info.is_paused() {
-        return Err(left(SourceError(format!(
+        return Err(SourceError(format!(
             "domain {domain} has begun already: create it paused, with `xl create -p`"
-        ))));
+        )));
     }
     let traces = plan.host;
     let guardian = Guardian::start(&[], DomainRescuer { domain, traces });

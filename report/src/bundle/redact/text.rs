@@ -21,7 +21,7 @@ const NOTES: [(&str, &str); 3] = [
     (CLOCK, MONOTONIC),
 ];
 /// Totals of the end record that are kept.
-const TOTALS: [&str; 45] = [
+const TOTALS: [&str; 46] = [
     "samples",
     "not_running",
     "cost_rounds",
@@ -60,6 +60,7 @@ const TOTALS: [&str; 45] = [
     "functions_given_up",
     "damaged places",
     "bytes skipped in recovery",
+    "samples lost with damage",
     "lines_skipped",
     "troubles",
     uprof::cold::PAUSED_BY_OTHERS_NS,
