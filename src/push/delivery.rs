@@ -7,7 +7,7 @@ use super::spool::Spool;
 use crate::selection::{inform, say};
 use anyhow::Context;
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use uniprof_report::push::Verdict;
 
@@ -125,6 +125,7 @@ impl<'a> Delivery<'a> {
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }
+
     /// Delivers what waits in the spool, whoever put it there.
     ///
     /// # Errors
@@ -140,12 +141,7 @@ impl<'a> Delivery<'a> {
                 .partition(|path| self.unremoved.contains(path));
             if waiting.is_empty() {
                 for path in removable {
-                    spool.remove(&path).with_context(|| {
-                        format!(
-                            "{} is delivered but can't be removed; remove it, or it is delivered again",
-                            path.display()
-                        )
-                    })?;
+                    spool.remove(&path).with_context(|| stays(&path))?;
                     self.unremoved.remove(&path);
                 }
                 return Ok(Left::Nothing);
@@ -159,11 +155,7 @@ impl<'a> Delivery<'a> {
                     Fate::Delivered => {
                         // What follows goes first; then this is tried again, unless what follows ends the work.
                         if let Err(error) = spool.remove(&path) {
-                            say(&format!(
-                                "warning: {} is delivered but can't be removed ({error:#}); remove it, or it is \
-                                 delivered again",
-                                path.display()
-                            ));
+                            say(&format!("warning: {}: {error}", stays(&path)));
                             self.unremoved.insert(path);
                         }
                     }
@@ -188,4 +180,12 @@ impl<'a> Delivery<'a> {
             ));
         }
     }
+}
+
+/// What is to be said of a message that has arrived, but stays in the spool.
+fn stays(path: &Path) -> String {
+    format!(
+        "{} is delivered but can't be removed; remove it, or it is delivered again",
+        path.display()
+    )
 }

@@ -36,12 +36,7 @@ pub fn run(args: &Args, count: u32) -> anyhow::Result<Outcome> {
     // The recorder, which gets a terminal's signals as well, ends first.
     signal::hold_stops();
     for number in 1..=count {
-        if let Some(signal) = signal::stop_signal() {
-            bail!(
-                "{signal} before run {number} of {count}: {} has the runs before it",
-                folder.display()
-            );
-        }
+        refuse_stopped(number, count, folder)?;
         let path = folder.join(format!("{number:03}.uprof"));
         let mut recorder = Command::new(std::env::current_exe()?);
         recorder
@@ -54,14 +49,11 @@ pub fn run(args: &Args, count: u32) -> anyhow::Result<Outcome> {
             .args(&words[flags..])
             .status()
             .context("cannot start a recorder")?;
-        if let Some(signal) = signal::stop_signal() {
+        if signal::stop_signal().is_some() {
             // It is a part of a run.
             let _ = std::fs::remove_file(&path);
-            bail!(
-                "{signal} in run {number} of {count}: {} has the runs before it",
-                folder.display()
-            );
         }
+        refuse_stopped(number, count, folder)?;
         if !path.exists() {
             bail!("run {number} of {count} could not be recorded");
         }
@@ -78,6 +70,17 @@ pub fn run(args: &Args, count: u32) -> anyhow::Result<Outcome> {
         }
     }
     Ok(Outcome::lossy_if(others > 0))
+}
+
+/// Ends the work if a signal requested that.
+fn refuse_stopped(number: u32, count: u32, folder: &Path) -> anyhow::Result<()> {
+    match signal::stop_signal() {
+        Some(signal) => bail!(
+            "{signal} in run {number} of {count}: {} has the runs before it",
+            folder.display()
+        ),
+        None => Ok(()),
+    }
 }
 
 /// The flags without `--runs N`.

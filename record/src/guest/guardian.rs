@@ -155,8 +155,6 @@ impl Guardian {
         // The state, which is set last, makes the other words visible.
         let word = self.process.shared.word(CHECKS);
         word.store(checks, Ordering::Relaxed);
-        // A resume that failed is a freeze again.
-        let failed = self.freeze_number << 2 | RESUMING;
         self.freeze_number = self.next_freeze();
         if let Some(guest) = self.guest {
             let word = self.process.shared.word(GUEST);
@@ -166,7 +164,7 @@ impl Guardian {
         let state = self.freeze_number << 2 | FROZEN;
         let before = self.state().swap(state, Ordering::SeqCst);
         debug_assert!(
-            self.guest.is_none() || before == failed || !is_amid_freeze(before),
+            self.guest.is_none() || !is_amid_freeze(before),
             "two are frozen"
         );
     }
@@ -179,12 +177,24 @@ impl Guardian {
     /// Reports that the recorder is still in control of a freeze of unlimited length. Must be called at least twice a
     /// second. Returns `false` if the guardian has ended the freeze.
     pub fn still_freezing(&mut self) -> bool {
-        let before = self.freeze_number << 2 | FROZEN;
-        // A new number makes the guardian count its checks from 0 again.
+        self.freeze_anew(FROZEN)
+    }
+
+    /// Must be called when a resume has failed: the guardian then ends the freeze, unless another try does.
+    pub fn not_resumed(&mut self) {
+        let word = self.process.shared.word(CHECKS);
+        word.store(0, Ordering::Relaxed);
+        self.freeze_anew(RESUMING);
+    }
+
+    /// Goes on with the freeze, if it is in this state. Its new number makes the guardian count its checks from 0
+    /// again.
+    fn freeze_anew(&mut self, state: u64) -> bool {
+        let before = self.freeze_number << 2 | state;
         let number = self.next_freeze();
         let next = number << 2 | FROZEN;
-        let state = self.state();
-        let ours = state
+        let ours = self
+            .state()
             .compare_exchange(before, next, Ordering::SeqCst, Ordering::SeqCst)
             .is_ok();
         if ours {
@@ -293,6 +303,20 @@ mod tests {
         assert_eq!(state, 2 << 2 | FROZEN);
         guardian.state().store(state | RESCUED, Ordering::SeqCst);
         assert!(!guardian.may_resume());
+    }
+
+    #[test]
+    fn a_guest_that_could_not_be_resumed_is_resumed_by_the_guardian() {
+        let rescues = witnessed_for(|guardian| {
+            guardian.freezing();
+            assert!(guardian.may_resume());
+            guardian.not_resumed();
+            assert!(guardian.may_resume(), "it may be tried again");
+            guardian.not_resumed();
+            std::thread::sleep(Duration::from_millis(1500));
+            assert!(!guardian.may_resume(), "the guardian was first");
+        });
+        assert_eq!(rescues, 1);
     }
 
     #[test]

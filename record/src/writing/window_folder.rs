@@ -86,9 +86,14 @@ fn open_folder(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Whether it belongs to this user, and nobody else may write to it.
+/// Whether it belongs to this user.
+fn is_ours(folder: &Metadata) -> bool {
+    folder.uid() == nix::unistd::geteuid().as_raw()
+}
+
+/// Whether nobody else may write to it, either.
 fn is_ours_alone(folder: &Metadata) -> bool {
-    folder.uid() == nix::unistd::geteuid().as_raw() && folder.mode() & 0o022 == 0
+    is_ours(folder) && folder.mode() & 0o022 == 0
 }
 
 /// Opens the lock of an open folder, and creates it if there is none.
@@ -168,7 +173,7 @@ impl WindowFolder {
 /// It is no folder of ours, or has other files in it.
 pub fn clear(path: &Path) -> io::Result<()> {
     let folder = open_folder(path)?;
-    if folder.metadata()?.uid() != nix::unistd::geteuid().as_raw() {
+    if !is_ours(&folder.metadata()?) {
         return Err(Errno::EPERM.into());
     }
     let inside = path_of(&folder);
@@ -193,8 +198,7 @@ fn move_away(path: &Path) -> Result<(), FolderError> {
         error,
     };
     let folder = open_folder(path).map_err(|_| foreign("it is not a folder"))?;
-    let uid = folder.metadata().map_err(failed)?.uid();
-    if uid != nix::unistd::geteuid().as_raw() {
+    if !is_ours(&folder.metadata().map_err(failed)?) {
         return Err(foreign("it belongs to another user"));
     }
     if !path_of(&folder).join(LOCK).exists() {

@@ -33,17 +33,15 @@ pub(super) fn read(
     let mut open: Option<OpenSample> = None;
     let mut names: BTreeMap<u32, String> = BTreeMap::new();
     while importer.next_line(input, &mut line)? {
-        let unfinished = open.as_mut().filter(|open| !open.is_whole);
-        // Headings may be indented, too, and need no empty line before them where samples have no chains.
-        let is_frame = line.starts_with('\t') || line.starts_with(' ') && !heading.is_match(&line);
         if line.trim().is_empty() {
             close(open.take(), importer)?;
-        } else if let (true, Some(open)) = (is_frame, unfinished) {
-            match frame(&line) {
-                Some(frame) => open.frames.push(frame),
-                None => importer.imported.skipped += 1,
-            }
-        } else if let Some(found) = heading.captures(&line) {
+            continue;
+        }
+        let unfinished = open.as_mut().filter(|open| !open.is_whole);
+        // Headings may be indented, too, and need no empty line before them where samples have no chains.
+        let is_frame = line.starts_with('\t') && unfinished.is_some();
+        let found = (!is_frame).then(|| heading.captures(&line)).flatten();
+        if let Some(found) = found {
             close(open.take(), importer)?;
             let text = |group: usize| found.get(group).map(|found| found.as_str());
             let thread = text(3)
@@ -65,6 +63,11 @@ pub(super) fn read(
                 is_whole: only.is_some(),
                 frames: only.into_iter().collect(),
             });
+        } else if let (true, Some(open)) = (line.starts_with(['\t', ' ']), unfinished) {
+            match frame(&line) {
+                Some(frame) => open.frames.push(frame),
+                None => importer.imported.skipped += 1,
+            }
         } else {
             importer.imported.skipped += u64::from(!line.starts_with('#'));
         }

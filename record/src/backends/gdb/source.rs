@@ -454,7 +454,7 @@ impl StopWorld for GdbSource {
         };
         if let Err(error) = done {
             // The guardian looks after the guest until another try succeeds.
-            self.guard.guardian.freezing();
+            self.guard.guardian.not_resumed();
             return Err(error.into());
         }
         self.hold = Hold::Running;

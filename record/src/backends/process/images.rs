@@ -82,7 +82,11 @@ impl Images {
         };
         let thread = std::thread::Builder::new().name("uniprof-images".into());
         thread.spawn(work).ok()?;
-        Some(Images {
+        Some(Images::new(asks, answers, progress))
+    }
+
+    fn new(asks: Sender<Ask>, answers: Receiver<Answer>, progress: Progress) -> Images {
+        Images {
             asks: Some(asks),
             answers,
             waiting: VecDeque::new(),
@@ -90,7 +94,7 @@ impl Images {
             watch: progress.watch(),
             progress,
             answered: 0,
-        })
+        }
     }
 
     /// Requests the completion of an event; returns the event itself if that is not possible.
@@ -219,15 +223,8 @@ mod tests {
         const FIRST: u64 = MOST_ASKED as u64 - 4;
         let (asks, _asked) = channel();
         let (answer, answers) = channel();
-        let mut images = Images {
-            asks: Some(asks),
-            answers,
-            waiting: VecDeque::new(),
-            next: FIRST,
-            progress: Progress::default(),
-            answered: 0,
-            watch: Progress::default().watch(),
-        };
+        let mut images = Images::new(asks, answers, Progress::default());
+        images.next = FIRST;
         let mapping = Mapping {
             path: "/a".into(),
             ..Mapping::default()
@@ -262,16 +259,7 @@ mod tests {
     fn the_end_waits_for_a_minute_at_most() {
         let (asks, _asked) = channel();
         let (_answer, answers) = channel();
-        let progress = Progress::default();
-        let mut images = Images {
-            asks: Some(asks),
-            answers,
-            waiting: VecDeque::new(),
-            next: 0,
-            answered: 0,
-            watch: progress.watch(),
-            progress,
-        };
+        let mut images = Images::new(asks, answers, Progress::default());
         assert_eq!(images.ask(event(7, Mapping::default())), None);
         let begun = Instant::now();
         let all = images.finish_within(Duration::from_millis(200));
@@ -285,15 +273,7 @@ mod tests {
         let (asks, asked) = channel::<Ask>();
         let (answer, answers) = channel();
         let progress = Progress::default();
-        let mut images = Images {
-            asks: Some(asks),
-            answers,
-            waiting: VecDeque::new(),
-            next: 0,
-            answered: 0,
-            watch: progress.watch(),
-            progress: progress.clone(),
-        };
+        let mut images = Images::new(asks, answers, progress.clone());
         let mapping = Mapping {
             path: "/a".into(),
             ..Mapping::default()

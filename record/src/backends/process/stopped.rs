@@ -364,7 +364,7 @@ impl StoppedSource {
         } else {
             // It was reported before its parent's clone event, which will add it. It may run until then. Or there was
             // no room for it.
-            let_go(tid, state);
+            go_on(tid, state);
         }
     }
 
@@ -420,7 +420,7 @@ fn state_of(event: Waited) -> TraceeState {
 }
 
 /// Lets a thread in this state go on, with the signal that it was about to receive.
-fn let_go(tid: Pid, state: TraceeState) {
+fn go_on(tid: Pid, state: TraceeState) {
     let _ = match state {
         TraceeState::Stopped(signal) => cont(tid, signal),
         TraceeState::GroupStopped => listen(tid),
@@ -473,7 +473,7 @@ impl Held for Tracee {
 
     fn let_go(&mut self) {
         if self.is_held() {
-            let_go(self.tid(), self.state);
+            go_on(self.tid(), self.state);
             self.state = TraceeState::Free;
         }
     }

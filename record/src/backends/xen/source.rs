@@ -467,7 +467,7 @@ impl XenSource {
             Err(error) if !error.is_gone() => {
                 self.frozen = true;
                 if let Some(guardian) = &mut self.guardian {
-                    guardian.freezing();
+                    guardian.not_resumed();
                 }
                 return Err(error.into());
             }
