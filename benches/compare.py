@@ -12,14 +12,16 @@ each side.
 
 import argparse
 import json
+import resource
+import statistics
 import subprocess
 import sys
 import tempfile
 
 from diff import PROGRAMS, UNIPROF, prepare
 
-# Rounds of about a second, fewer than diff.py has.
-ROUNDS_PART = 0.3
+# Processor time of a run. Chance in the samples is most of what shorter ones differ by.
+RUN_SECONDS = 1.0
 SLOWER = 5
 BUSY = "while True: sum(i * i for i in range(100000))"
 
@@ -27,10 +29,28 @@ BUSY = "while True: sum(i * i for i in range(100000))"
 def commands(name, folder):
     """The command of each side for a slowdown, and the function that is slower."""
     if name == "workload":
-        return lambda slower: [UNIPROF, "workload", "--requests", "3000", "--slower", str(slower)], "uniprof::workload::hash"
-    program = prepare(name, folder)
-    _, rounds, _, function = PROGRAMS[name]
-    return lambda slower: [*program, str(int(rounds * ROUNDS_PART)), str(slower)], function
+        words, rounds, function = [UNIPROF, "workload", "--requests"], 3000, "uniprof::workload::hash"
+        slow = lambda slower: ["--slower", str(slower)]
+    else:
+        words = prepare(name, folder)
+        _, rounds, _, function = PROGRAMS[name]
+        slow = lambda slower: [str(slower)]
+    rounds = rounds_of_a_run(lambda rounds: [*words, str(rounds), *slow(0)], rounds)
+    return lambda slower: [*words, str(rounds), *slow(slower)], function
+
+
+def rounds_of_a_run(command, rounds):
+    """How many rounds take RUN_SECONDS of processor time here: some machines are four times as fast as others."""
+    def seconds(rounds):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(command(rounds), check=True, stdout=subprocess.DEVNULL)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    # What it takes to begin is in both.
+    more, fewer = (statistics.median(seconds(many) for _ in range(3)) for many in (rounds, rounds // 2))
+    of_a_round = (more - fewer) / (rounds - rounds // 2)
+    return int((RUN_SECONDS - (more - of_a_round * rounds)) / of_a_round)
 
 
 def compare(before, after, most):

@@ -68,6 +68,14 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
         None if args.redact => args.file.with_extension("redacted.uprof"),
         None => args.file.clone(),
     };
+    // A recorder would go on writing to the file that the bundle replaces.
+    if recording.end().is_none() && are_the_same(&output, &args.file) {
+        bail!(
+            "cannot replace {} by its bundle: it has no end, so it is still being recorded, or was cut; name another \
+             file with -o, or run `uniprof recover` on it first",
+            args.file.display()
+        );
+    }
     let before_bytes = recording.sizes().file_bytes;
     let bundled = write(&recording, &library, args.redact, &output)?;
     let after_bytes = std::fs::metadata(&output).map_or(0, |found| found.len());
@@ -78,7 +86,15 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
         after_bytes.div_ceil(1024),
         before_bytes.div_ceil(1024),
     ));
-    Ok(Outcome::lossy_if(!bundled.missing.is_empty()))
+    let mut images = bundled.images.iter();
+    let is_partial = images.any(|image| image.left_out_bytes > 0);
+    Ok(Outcome::lossy_if(is_partial || !bundled.missing.is_empty()))
+}
+
+/// Whether two paths lead to the same file.
+fn are_the_same(a: &Path, b: &Path) -> bool {
+    let whole = |path: &Path| std::fs::canonicalize(path).ok();
+    whole(a).is_some_and(|a| Some(a) == whole(b))
 }
 
 /// Embeds into the recording at `path` what it needs of the images that were mapped: the open ones in `held`, and

@@ -24,13 +24,12 @@ use std::path::{Path, PathBuf};
 #[cfg(feature = "record")]
 use uniprof_record::signal;
 use uniprof_report::diff::{
-    AWAITED_SHARE, Comparable, Diff, DiffOptions, LookRates, RUNS_MIN, Sequence, Standing, Times,
+    Comparable, Diff, DiffOptions, Ending, LookRates, RUNS_MIN, Sequence, Standing, Times,
     comparable, diff,
 };
 use uniprof_report::images::Library;
-use uniprof_report::recording::Recording;
+use uniprof_report::recording::{Recording, Unit};
 use uniprof_report::stacks::Tables;
-use uniprof_report::text::{in_percent, short};
 
 /// Run two commands in turns until it is certain which is faster, and where
 #[derive(Debug, clap::Args)]
@@ -55,27 +54,26 @@ pub struct Args {
     /// Both commands, with --vs between them
     #[arg(last = true, value_name = "COMMAND", conflicts_with = "a")]
     commands: Vec<String>,
-    /// Most runs of each command
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 30,
+    /// Most runs of each command [default: 30]
+    #[arg(short = 'n', long, value_name = "N",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(2..=1000))]
-    most: usize,
-    /// Go on until a change of this size is certain or excluded
-    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = parse_share)]
-    detect: f64,
-    /// Runs of each command beforehand that don't count
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    warmup: usize,
+    most: Option<usize>,
+    /// Go on until a change of this size is certain or excluded: of the time of whole runs, and of a function's own
+    /// time while all else stays, which changes its share by less [default: 5%]
+    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
+    detect: Option<f64>,
+    /// Runs of each command beforehand that don't count [default: 1]
+    #[arg(long, value_name = "N")]
+    warmup: Option<usize>,
     /// A shell command before each run
     #[arg(long, value_name = "COMMAND")]
     prepare: Option<String>,
     /// Compare runs that end with a status other than 0
     #[arg(short, long)]
     ignore_failure: bool,
-    /// Samples a second of each thread
-    // Many: of runs of half a second, chance in the samples is most of what they differ by. The runs take some percent
-    // longer, on both sides alike.
-    #[arg(short = 'F', long, value_name = "HZ", default_value = "2999", value_parser = parse_rate)]
-    frequency: f64,
+    /// Samples a second of each thread [default: 2999]
+    #[arg(short = 'F', long, value_name = "HZ", value_parser = parse_rate)]
+    frequency: Option<f64>,
     /// Keep the recordings in this new folder
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
@@ -84,6 +82,16 @@ pub struct Args {
     #[command(flatten)]
     verdicts: Verdicts,
 }
+
+/// Most runs of each command, if nobody chose.
+const MOST: usize = 30;
+/// The change that is waited for, as a part.
+const DETECTED: f64 = 0.05;
+/// Runs of each command that don't count.
+const WARMUP: usize = 1;
+/// Many samples a second: of runs of half a second, chance in the samples is most of what they differ by. The runs
+/// take some percent longer, on both sides alike.
+const FREQUENCY_HZ: f64 = 2999.0;
 
 impl Args {
     /// Whether only recordings are read, which may be hostile.
@@ -99,9 +107,34 @@ impl Args {
             .then_some([a, b])
     }
 
+    /// Refuses flags of runs, of which folders have none.
+    fn refuse_runs(&self) -> anyhow::Result<()> {
+        let refused = [
+            ("-n", self.most.is_some()),
+            ("--detect", self.detect.is_some()),
+            ("--warmup", self.warmup.is_some()),
+            ("--prepare", self.prepare.is_some()),
+            ("-i", self.ignore_failure),
+            ("-F", self.frequency.is_some()),
+            ("-o", self.output.is_some()),
+        ];
+        if let Some((flag, _)) = refused.iter().find(|(_, is_given)| *is_given) {
+            bail!("{flag} is for runs of commands, and these are folders of recordings");
+        }
+        Ok(())
+    }
+
     fn commands(&self) -> anyhow::Result<[SideCommand; 2]> {
         match (&self.a, &self.b) {
             (Some(a), Some(b)) => {
+                let is_folder = |side: &&String| Path::new(side).is_dir();
+                if let Some(folder) = [a, b].into_iter().find(is_folder) {
+                    let other = if folder == a { b } else { a };
+                    bail!(
+                        "{folder} is a folder, and {other} is none: name two folders of recordings, or two commands \
+                         after --"
+                    );
+                }
                 let is_recording = |text: &&String| text.ends_with(".uprof");
                 if let Some(file) = [a, b].into_iter().find(is_recording) {
                     bail!("{file} is a recording, not a command; uniprof diff compares recordings");
@@ -115,21 +148,34 @@ impl Args {
 
 /// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<Outcome> {
+    let options = DiffOptions {
+        gather: args.selecting.options_to_compare()?,
+        identify: args.selecting.identify,
+        ..args.verdicts.options()
+    };
     let library = args.selecting.images.library()?;
     let found = match args.folders() {
-        Some(folders) => compare_folders(&args, folders, &library)?,
-        None => compare_commands(&args, &library)?,
+        Some(folders) => compare_folders(&args, folders, &library, &options)?,
+        None => compare_commands(&args, &library, &options)?,
     };
+    args.verdicts.refuse_empty(&found)?;
     args.verdicts.refuse_missing(&found)?;
     let written = args.verdicts.write(&found);
     args.verdicts.apply_rules(&found, written)
 }
 
-fn compare_folders(args: &Args, folders: [&str; 2], library: &Library) -> anyhow::Result<Diff> {
+fn compare_folders(
+    args: &Args,
+    folders: [&str; 2],
+    library: &Library,
+    options: &DiffOptions,
+) -> anyhow::Result<Diff> {
+    args.refuse_runs()?;
     let [a, b] = folders.map(|folder| folders::open(folder, &args.selecting, library));
     let recordings = [a?, b?];
     let tables = Tables::of_builds(library);
-    let mut found = Look::new(args, &recordings, &tables).compare(&Sequence::new(1), args)?;
+    let look = Look::new(&recordings, &tables, options);
+    let mut found = look.compare(&Sequence::new(1))?;
     if !folders::are_in_turns(found_sides(&recordings).each_ref().map(Vec::as_slice)) {
         found.warnings.push(
             "the runs of A and B were not made in turns, so load that came meanwhile looks like a change; `uniprof \
@@ -145,33 +191,38 @@ fn found_sides(recordings: &[Vec<Recording>; 2]) -> [Vec<&Recording>; 2] {
     recordings.each_ref().map(|side| side.iter().collect())
 }
 
-fn compare_commands(args: &Args, library: &Library) -> anyhow::Result<Diff> {
+fn compare_commands(args: &Args, library: &Library, options: &DiffOptions) -> anyhow::Result<Diff> {
     let commands = args.commands()?;
+    if args.output.as_deref() == Some(Path::new("-")) {
+        bail!("runs are recordings of their own: name a new folder with -o");
+    }
+    let (most, size) = (args.most.unwrap_or(MOST), args.detect.unwrap_or(DETECTED));
     let folder = RunFolder::new(args.output.as_deref(), "compare", &["a", "b"])?;
     let texts = commands.each_ref().map(|command| command.text.clone());
-    let options = RunOptions {
-        frequency: args.frequency,
+    let how = RunOptions {
+        frequency: args.frequency.unwrap_or(FREQUENCY_HZ),
         prepare: args.prepare.as_deref(),
         ignore_failure: args.ignore_failure,
         embeds: args.output.is_some(),
+        off_cpu: options.gather.filter.unit == Some(Unit::OffCpu),
     };
-    let mut runs = Runs::new(commands, options, folder.path());
+    let mut runs = Runs::new(commands, how, folder.path());
     #[cfg(feature = "record")]
     signal::hold_stops();
-    for _ in 0..args.warmup {
+    for _ in 0..args.warmup.unwrap_or(WARMUP) {
         for side in 0..2 {
             if let Some(path) = runs.run(side, 0)? {
                 fs::remove_file(path)?;
             }
         }
     }
-    let sequence = Sequence::new(args.most);
+    let sequence = Sequence::new(most);
     // Every look is at all runs again, and most of their time is that of images.
     let tables = Tables::of_builds(library);
     let mut recordings = [Vec::new(), Vec::new()];
-    let mut progress = RunProgress::new(args.most);
+    let mut progress = RunProgress::new(most);
     let mut found: Option<Diff> = None;
-    'runs: for pair in 0..args.most {
+    'runs: for pair in 0..most {
         // A B B A: what changes steadily meanwhile is the same for both.
         for side in if pair % 2 == 0 { [0, 1] } else { [1, 0] } {
             progress.tell(side);
@@ -183,12 +234,17 @@ fn compare_commands(args: &Args, library: &Library) -> anyhow::Result<Diff> {
             recordings[side].push(recording);
         }
         if sequence.is_look(pair + 1) {
-            let mut look = Look::new(args, &recordings, &tables).compare(&sequence, args)?;
-            let standing = Standing::new(&look, &look.times.unwrap_or_default(), args.detect);
+            let mut look = Look::new(&recordings, &tables, options).compare(&sequence)?;
+            let standing = Standing::new(&look, &look.times.unwrap_or_default(), size);
             progress.stands(&standing);
-            look.ending = Some(ending(pair + 1, &standing, args.detect));
+            let is_settled = standing.open.is_empty();
+            look.ending = Some(Ending {
+                runs: pair + 1,
+                standing,
+                size,
+            });
             found = Some(look);
-            if standing.open.is_empty() {
+            if is_settled {
                 break;
             }
         }
@@ -197,7 +253,7 @@ fn compare_commands(args: &Args, library: &Library) -> anyhow::Result<Diff> {
     let mut found = found.with_context(|| {
         format!(
             "stopped before {} runs of each command, the fewest that are compared",
-            RUNS_MIN.min(args.most)
+            RUNS_MIN.min(most)
         )
     })?;
     if let Some(difference) = runs.difference() {
@@ -208,38 +264,6 @@ fn compare_commands(args: &Args, library: &Library) -> anyhow::Result<Diff> {
         inform(&format!("{letter} is {text}"));
     }
     Ok(found)
-}
-
-/// Why there are no more runs, and what is excluded.
-fn ending(runs: usize, standing: &Standing, size: f64) -> String {
-    let [size, awaited] = [size, AWAITED_SHARE].map(in_percent);
-    let functions = format!("the functions asked about that have {awaited}% or more");
-    match &standing.open[..] {
-        [] if standing.certain == 0 => format!(
-            "After {runs} runs of each, a change of {size}% is excluded, of the whole and of {functions}."
-        ),
-        [] => format!(
-            "After {runs} runs of each, another change of {size}% is excluded, of {functions}."
-        ),
-        open => format!(
-            "After {runs} runs of each, a change of {size}% is neither certain nor excluded for {}: more or longer \
-             runs (-n) decide it.",
-            listed(open)
-        ),
-    }
-}
-
-/// Most names of a list.
-const LISTED_MAX: usize = 4;
-
-/// `a, b and 3 more`
-fn listed(names: &[String]) -> String {
-    let shown = names.iter().take(LISTED_MAX).map(|name| short(name));
-    let shown = shown.collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(LISTED_MAX) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    }
 }
 
 /// Fewest samples of a run.
@@ -265,39 +289,39 @@ fn refuse_short(recording: &Recording, command: &str) -> anyhow::Result<()> {
 struct Look<'r, 'l> {
     sides: [Vec<&'r Recording>; 2],
     tables: &'r Tables<'l>,
-    options: DiffOptions,
+    /// What all looks have together.
+    options: &'r DiffOptions,
 }
 
 impl<'r, 'l> Look<'r, 'l> {
     fn new(
-        args: &Args,
         recordings: &'r [Vec<Recording>; 2],
         tables: &'r Tables<'l>,
+        options: &'r DiffOptions,
     ) -> Look<'r, 'l> {
         Look {
             sides: found_sides(recordings),
             tables,
-            options: DiffOptions {
-                gather: args.selecting.options(1),
-                identify: args.selecting.identify,
-                ..args.verdicts.options()
-            },
+            options,
         }
     }
 
     /// Compares all runs, at one of the looks of `sequence`.
-    fn compare(mut self, sequence: &Sequence, args: &Args) -> anyhow::Result<Diff> {
-        let rate = args.verdicts.false_discoveries;
+    fn compare(self, sequence: &Sequence) -> anyhow::Result<Diff> {
+        let rate = self.options.false_discoveries;
         let rates = LookRates::new(sequence, rate);
-        self.options.false_discoveries = rates.functions;
-        self.options.confidence = 1.0 - sequence.spent(rate);
+        let options = DiffOptions {
+            false_discoveries: rates.functions,
+            confidence: 1.0 - sequence.spent(rate),
+            ..self.options.clone()
+        };
         let [a, b] = self.sides.each_ref().map(Vec::as_slice);
         if comparable(a.iter().chain(b).copied()) != Comparable::Samples {
             bail!("these are recordings of calls; uniprof diff compares them");
         }
         let progress = Progress::new();
         let tell = |done, total| progress.tell(done, total);
-        let mut found = diff(a, b, self.tables, &self.options, &tell, None);
+        let mut found = diff(a, b, self.tables, &options, &tell, None);
         // What all looks have together, as it was asked for.
         found.options.false_discoveries = rate;
         let in_turns = folders::are_in_turns([a, b]);

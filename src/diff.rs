@@ -6,8 +6,8 @@ use crate::candidates::recordings;
 use crate::outcome::Outcome;
 use crate::output::write_to;
 use crate::progress::Progress;
-use crate::selection::{Selecting, inform};
-use anyhow::{anyhow, bail};
+use crate::selection::{Selecting, inform, refuse_twice};
+use anyhow::bail;
 use std::path::{Path, PathBuf};
 use uniprof_report::diff::flame::{self, Widths};
 use uniprof_report::diff::html::{self, PageOptions, Samples};
@@ -72,6 +72,11 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     if args.verdicts.json && args.is_page_alone() {
         bail!("--json and --html=- would both go to standard output; name a file: --html=FILE");
     }
+    if args.flame.as_deref() == Some(Path::new("-")) {
+        bail!(
+            "--flame draws two pictures, and standard output takes one; name a file: --flame=FILE"
+        );
+    }
     let library = args.selecting.images.library()?;
     let open = |list| open_all(list, &args.selecting, &library);
     let (a, b) = (open(&args.a)?, open(&args.b)?);
@@ -95,7 +100,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         }
     };
     let mut options = DiffOptions {
-        gather: args.selecting.options(1),
+        gather: args.selecting.options_to_compare()?,
         identify: args.selecting.identify,
         ..args.verdicts.options()
     };
@@ -152,6 +157,7 @@ impl Compared<'_> {
         let each = args.html.as_ref().map(|_| &mut take as &mut Each<'_>);
         let tables = Tables::of_builds(&self.library);
         let found = diff(&self.a, &self.b, &tables, &self.options, &tell, each);
+        args.verdicts.refuse_empty(&found)?;
         args.verdicts.refuse_missing(&found)?;
         let written = args.write(&found);
         if let Some(path) = &args.flame {
@@ -177,6 +183,7 @@ impl Compared<'_> {
             ("--paths", args.verdicts.paths),
             ("--functions", !args.verdicts.functions.is_empty()),
             ("--own", args.verdicts.own),
+            ("--min-share", args.verdicts.min_share.is_some()),
             ("--html", args.html.is_some()),
         ];
         if let Some((flag, _)) = refused.iter().find(|(_, is_given)| *is_given) {
@@ -187,6 +194,7 @@ impl Compared<'_> {
         let progress = Progress::new();
         let tell = |done, total| progress.tell(done, total);
         let found = diff_calls(&self.a, &self.b, &self.library, &self.options, &tell);
+        args.verdicts.refuse_empty(&found)?;
         let written = args.write(&found);
         if let Some(path) = &args.flame {
             self.options.gather.filter.unit = Some(Unit::Calls);
@@ -225,12 +233,10 @@ fn open_all(
     let opened = names.map(|name| selecting.open_to_compare(Path::new(name), library));
     let opened = opened.collect::<anyhow::Result<Vec<Recording>>>()?;
     if opened.is_empty() {
-        Err(anyhow!(
-            "no recording is named in '{list}'; give one, or several with commas"
-        ))
-    } else {
-        Ok(opened)
+        bail!("no recording is named in '{list}'; give one, or several with commas");
     }
+    refuse_twice(&opened)?;
+    Ok(opened)
 }
 
 fn draw(found: &Diff, path: &Path) -> anyhow::Result<()> {

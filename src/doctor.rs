@@ -19,7 +19,7 @@ Examples:
   uniprof doctor --elf app.elf web   the domain called web, and whether it runs app.elf")]
 pub struct Args {
     /// The image that the guest should be running; FILE@ADDRESS says where it is loaded
-    #[arg(long, value_name = "FILE[@ADDRESS]", value_parser = Elf::parse)]
+    #[arg(long, value_name = "FILE[@ADDRESS]", value_parser = Elf::parse, requires = "target")]
     elf: Option<Elf>,
 
     /// Resume guests that were left paused by a recorder that was killed together with its guardian in the middle of

@@ -6,7 +6,9 @@ use crate::form::RecursionFlag;
 use crate::outcome::Outcome;
 use crate::output::write_to;
 use crate::progress::Progress;
-use crate::selection::{Selection, inform, say_account, say_damages, say_warnings};
+use crate::report::nothing_of;
+use crate::selection::{Selection, inform, say, say_account, say_damages, say_warnings};
+use crate::views::OF_SAMPLES;
 use anyhow::anyhow;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use std::io::{self, IsTerminal, Write};
@@ -36,7 +38,7 @@ pub struct Args {
     output: PathBuf,
     /// Wall time of vCPUs instead of samples: of recordings made with --host (folded, json, csv,
     /// firefox)
-    #[arg(long, conflicts_with_all = ["off_cpu", "on_cpu", "idle", "state"], help_heading = "Which samples")]
+    #[arg(long, conflicts_with_all = OF_SAMPLES, help_heading = "Which samples")]
     time: bool,
     /// Mark kernel frames with `_[k]` and inlined ones with `_[i]` (folded)
     #[arg(long)]
@@ -65,6 +67,9 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     }
     if args.recursion == RecursionFlag::Folded && format.name != "folded" {
         return Err(anyhow!("--recursion folded is for -f folded alone"));
+    }
+    if args.marks && format.name != "folded" {
+        return Err(anyhow!("--marks is for -f folded alone"));
     }
     if args.time && !format.has_sums {
         let able = FORMATS.iter().filter(|format| format.has_sums);
@@ -112,9 +117,11 @@ fn write_file(args: &Args, format: &Format, write: WriteFile) -> anyhow::Result<
     say_warnings(&profile);
     say_damages(&all);
     say_account(&profile);
-    if format.name == "folded" && profile.unit().is_time() {
-        inform(match profile.account.counted {
-            0 => "the numbers are calls: their lengths are not known",
+    if let Some(advice) = nothing_of(&profile) {
+        say(advice);
+    } else if format.name == "folded" && profile.unit().is_time() {
+        inform(match (profile.unit(), profile.account.counted) {
+            (Unit::Calls, 0) => "the numbers are calls: their lengths are not known",
             _ => "the numbers are microseconds",
         });
     }

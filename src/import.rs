@@ -79,10 +79,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     let imported =
         import_file(args).with_context(|| format!("cannot import {}", args.input.display()))?;
     summarize(&imported, &args.output);
-    Ok(match imported.troubles {
-        0 => Outcome::Done,
-        _ => Outcome::Lossy,
-    })
+    Ok(Outcome::lossy_if(imported.troubles + imported.skipped > 0))
 }
 
 fn import_file(args: &Args) -> anyhow::Result<ImportSummary> {
@@ -118,6 +115,12 @@ fn import_file(args: &Args) -> anyhow::Result<ImportSummary> {
     if args.sample_type.is_some() && !format.has_sample_types() {
         bail!(
             "--sample-type is for -f pprof; {} has one type of values",
+            format.name
+        );
+    }
+    if args.clock.is_some() && !format.is_trace() {
+        bail!(
+            "--clock is for traces; {} has samples, whose times are counted from the first one",
             format.name
         );
     }
@@ -173,6 +176,9 @@ fn summarize(imported: &ImportSummary, output: &Path) {
             "{} calls have no end in the input: they are counted, their time isn't known",
             imported.without_end
         ));
+    }
+    if let Some(left_out) = &imported.left_out {
+        say(&format!("warning: {left_out}"));
     }
     if imported.skipped > 0 {
         let skipped = imported.skipped;

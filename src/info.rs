@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use uniprof_report::images::Library;
 use uniprof_report::recording::{Account, Recording};
 use uniprof_report::views::info;
-use uprof::due::is_loss;
 
 /// Say what was recorded, where, when, and what is missing
 #[derive(Debug, clap::Args)]
@@ -36,14 +35,16 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     let showing = &args.showing;
     showing.write(|out| info::write(&recording, &found, showing.screen(), out))?;
     let damaged = !recording.damages().is_none()
+        || recording.recovered_places() > 0
         || found.undecoded > 0
         || !found.damaged_sections.is_empty()
         || found.spans.are_incomplete();
-    let mut account = Account::default();
+    let mut account = Account {
+        read: found.rows,
+        ..Account::default()
+    };
     account.add_recording(&recording);
     let mut lost = account.lost.iter();
-    let lost = lost.any(|(reason, count)| is_loss(*reason, *count, account.deadlines));
-    Ok(Outcome::lossy_if(
-        damaged || lost || recording.end().is_none(),
-    ))
+    let lost = lost.any(|(reason, count)| account.is_loss(*reason, *count));
+    Ok(Outcome::lossy_if(damaged || lost || recording.was_cut()))
 }

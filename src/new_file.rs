@@ -4,9 +4,9 @@
 
 use anyhow::{Context, bail};
 use nix::unistd::geteuid;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// A file that is not yet at its output path. It is removed when dropped, unless `put` moved it there.
@@ -49,6 +49,24 @@ impl Drop for NewFile {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.part);
     }
+}
+
+/// Creates a folder for recordings, which only its owner can read.
+///
+/// # Errors
+/// It is there already, or can't be created.
+pub fn run_folder(path: &Path) -> anyhow::Result<()> {
+    let made = DirBuilder::new().mode(0o700).create(path);
+    made.with_context(|| {
+        let remedy = match fs::symlink_metadata(path) {
+            Ok(_) => "; name another one with -o, or move this one away",
+            Err(_) => "",
+        };
+        format!(
+            "cannot create the folder {} for recordings{remedy}",
+            path.display()
+        )
+    })
 }
 
 fn part_path(path: &Path) -> PathBuf {

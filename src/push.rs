@@ -41,8 +41,8 @@ Examples:
   uniprof push --to http://localhost:4318 --spool /var/spool/uniprof
   ssh dom0 uniprof record -o - 7 | uniprof push --to http://localhost:4040 --spool spool -")]
 pub struct Args {
-    /// Recordings. None: what waits in the spool is sent. `-`: a recording that comes now on standard input, each
-    /// interval when it is over, through a spool
+    /// Recordings. None: what waits in the spool is sent, also if it was for another server. `-`: a recording that
+    /// comes now on standard input, each interval when it is over, through a spool
     #[arg(value_name = "FILE", required_unless_present = "spool", add = crate::candidates::recordings())]
     files: Vec<PathBuf>,
     /// Where to: the address of the server, or the whole URL if it takes profiles under another path
@@ -57,7 +57,7 @@ pub struct Args {
     /// A file with the certificates (PEM) of the authorities to believe, instead of the public ones
     #[arg(long, value_name = "FILE")]
     ca_file: Option<PathBuf>,
-    /// Keep in this folder what isn't delivered yet, and deliver what waits there
+    /// Keep in this folder what isn't delivered yet, and deliver what waits there for this server
     #[arg(long, value_name = "DIR")]
     spool: Option<PathBuf>,
     /// Most bytes in the spool; beyond them nothing new is taken
@@ -97,8 +97,14 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     };
     let (client, warning) = server.client()?;
     warning.iter().for_each(|warning| say(warning));
+    // Who names no recording wants all that waits there to go to this server.
+    let ending = if args.files.is_empty() {
+        client.protocol.name.to_owned()
+    } else {
+        client.ending()
+    };
     let spool = match &args.spool {
-        Some(folder) => Some(Spool::open(folder, args.spool_size, client.protocol.name)?),
+        Some(folder) => Some(Spool::open(folder, args.spool_size, ending)?),
         None => None,
     };
     if args.files.iter().any(|file| file == Path::new("-")) {
@@ -145,16 +151,17 @@ impl Push<'_> {
         let mut end = None;
         for file in &self.args.files {
             let mut refused = None;
-            let read = self.read(file, client.protocol, &mut |message| match delivery
-                .deliver(&message.body)
-            {
-                Fate::Delivered => Ok(()),
-                Fate::Refused(why) => {
-                    refused = Some(why);
-                    Ok(())
+            let read = self.read(file, client.protocol, &mut |message| loop {
+                match delivery.attempt(&message.body, file) {
+                    Fate::Delivered => break Ok(()),
+                    Fate::Later(pause) => delivery.pause(pause),
+                    Fate::Refused(why) => {
+                        refused = Some(why);
+                        break Ok(());
+                    }
+                    Fate::Undelivered(why) => break Err(stop(&mut end, why + LATER)),
+                    Fate::Unusable(why) => break Err(stop(&mut end, why)),
                 }
-                Fate::Undelivered(why) => Err(stop(&mut end, why + LATER)),
-                Fate::Unusable(why) => Err(stop(&mut end, why)),
             });
             if end.is_some() {
                 break;
@@ -202,12 +209,12 @@ impl Push<'_> {
             "profiles that wait in {folder}: {waiting}; `uniprof push --spool {folder} --to URL` delivers them"
         );
         match left {
-            Left::Nothing | Left::From(Fate::Delivered | Fate::Refused(_)) => {}
+            Left::Nothing => {}
             Left::ToAnother => say(&format!(
                 "{url}: another uniprof is delivering from this spool; {again}"
             )),
-            Left::From(Fate::Undelivered(why)) => say(&format!("{url}: {why}; {again}")),
-            Left::From(Fate::Unusable(why)) => bail!("{url}: {why}; {again}"),
+            Left::Undelivered(why) => say(&format!("{url}: {why}; {again}")),
+            Left::Unusable(why) => bail!("{url}: {why}; {again}"),
         }
         self.outcome(delivery, waiting + spool.refused())
     }

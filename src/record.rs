@@ -343,14 +343,6 @@ impl Args {
         self.file()
     }
 
-    /// How many deadlines a second there were at least: those of a boot are as many as its samples.
-    fn deadlines_hz(&self, summary: &Summary) -> f64 {
-        let seconds = (summary.passed_ns as f64 / 1e9).max(1e-9);
-        let samples_hz = summary.samples as f64 / f64::from(summary.vcpus.max(1)) / seconds;
-        let first = self.boot.first_rate(&self.command);
-        first.map_or(self.frequency, |_| samples_hz.max(self.frequency))
-    }
-
     /// The plan that the flags describe.
     pub fn plan(&self) -> Plan {
         Plan {
@@ -408,7 +400,8 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     #[cfg(feature = "report")]
     signal::release_stops();
     #[cfg(feature = "report")]
-    if summary.samples > 0
+    if !summary.is_empty()
+        && summary.bytes > 0
         && let Some(file) = args.named_file().filter(|file| is_regular(file))
     {
         let file = shell_word(file);
@@ -416,7 +409,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
             "Next: uniprof report {file}, or a page with uniprof report --html {file}"
         ));
     }
-    let outcome = summary::outcome(&summary, args.deadlines_hz(&summary), "")?;
+    let outcome = summary::outcome(&summary, args.frequency, "")?;
     #[cfg(feature = "report")]
     let outcome = match outcome {
         Outcome::Done if !is_embedded || !is_pushed => Outcome::Lossy,
@@ -453,11 +446,18 @@ fn shell_word(path: &Path) -> String {
 /// fail. The recording is complete without it.
 #[cfg(feature = "report")]
 pub fn embed(args: &Args, path: &Path, summary: &Summary) -> bool {
-    // If the output failed, its disk is most likely full.
-    let is_whole = summary.samples > 0 && summary.output_error.is_none();
+    // If the output failed, its disk is most likely full. If there are no bytes, the file is an earlier recording.
+    let is_whole = !summary.is_empty() && summary.bytes > 0 && summary.output_error.is_none();
     if args.no_embed || !is_whole || !is_regular(path) {
         return true;
     }
+    let Ok(_lock) = destination::lock(path) else {
+        let path = path.display();
+        terminal::say(format_args!(
+            "uniprof: nothing was embedded: another recorder writes to {path} by now; this recording is {path}.old"
+        ));
+        return false;
+    };
     let mut elf = args.elf.clone();
     // A kernel that was not given with --elf may also run at another address than it was linked at.
     for path in summary.unplaced.iter().filter(|_| args.elf.is_empty()) {

@@ -44,8 +44,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     }
     keep(&args.file);
     let reader = dump::open(&args.file, "cannot recover anything from")?;
-    // The new recording keeps the UUID, unless the preamble is damaged.
-    let uuid = reader.uuid().unwrap_or_default();
+    let uuid = new_identity(reader.uuid());
     let recovered = write_private(&args.output, |out| {
         Ok(uprof::recover(reader.inspect(count), out, uuid)?.1)
     })?;
@@ -59,7 +58,7 @@ fn recover_window(args: &Args) -> anyhow::Result<Outcome> {
     let cannot = || format!("cannot recover anything from {shown}");
     let listed = std::fs::read_dir(&args.file).with_context(cannot)?;
     let names = listed.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let names = names.filter(|name| name.ends_with(".uprof"));
+    let names = names.filter(|name| is_part(name));
     // By their numbers, which have the same number of digits.
     let mut names: Vec<String> = names.take(MOST_FILES).collect();
     names.sort();
@@ -80,11 +79,24 @@ fn recover_window(args: &Args) -> anyhow::Result<Outcome> {
         );
     };
     let joined = Joined::new(readers(before), segments).with_context(cannot)?;
+    let uuid = new_identity(uuid);
     let recovered = write_private(&args.output, |out| {
-        Ok(uprof::recover(joined.inspect(count), out, uuid.unwrap_or_default())?.1)
+        Ok(uprof::recover(joined.inspect(count), out, uuid)?.1)
     })?;
     report(&recovered, args);
     Ok(Outcome::lossy_if(!recovered.is_whole()))
+}
+
+/// The identity of the new recording: that of the old one, unless its preamble is damaged.
+fn new_identity(old: Option<[u8; 16]>) -> [u8; 16] {
+    old.unwrap_or_else(|| fastrand::u128(..).to_le_bytes())
+}
+
+/// Whether a flight recorder gives its files this name (format-spec.md, section 9).
+fn is_part(name: &str) -> bool {
+    let stem = name.strip_suffix(".uprof").unwrap_or("");
+    let is_number = !stem.is_empty() && stem.bytes().all(|byte| byte.is_ascii_digit());
+    is_number || ["state", "tables"].contains(&stem)
 }
 
 /// Opens a file of a window; `None`, with a message, if there is nothing to read.

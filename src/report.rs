@@ -14,7 +14,7 @@ use uniprof_report::profile::{By, Each, Profile, ReducedProfile, Sampled};
 use uniprof_report::recording::{Recording, Unit};
 use uniprof_report::source_files::SourceFiles;
 use uniprof_report::views::phases::Phase;
-use uniprof_report::views::{Content, FlagValue, Form, Needs, Output, Renderer};
+use uniprof_report::views::{Content, FlagValue, Form, Needs, Output, Renderer, View};
 use uprof::State;
 
 /// Show where the time went: tables, trees and flame graphs
@@ -91,10 +91,15 @@ fn parse_phase(text: &str) -> Result<Phase, std::convert::Infallible> {
 const NO_SOURCES: &str = "source files are not looked for, as the recording was made on another machine, or before \
     this one was started: --source FOLDER says where they are";
 
-/// Says what a view of `counted` waits or calls would need, if there are none: an empty table is no answer. For
-/// samples an empty table is an answer, since a state or a time may well have none.
-fn nothing_of(unit: Unit, counted: u64) -> Option<&'static str> {
-    match unit {
+/// Says what a view of waits or calls would need, if none counts: an empty table is no answer. For samples an empty
+/// table is an answer, since a state or a time may well have none.
+pub fn nothing_of(profile: &Profile) -> Option<&'static str> {
+    let account = &profile.account;
+    let counted = match account.unit {
+        Unit::VcpuTime => account.vcpus,
+        Unit::Samples | Unit::Sampled | Unit::OffCpu | Unit::Calls => account.counted_samples(),
+    };
+    match account.unit {
         _ if counted > 0 => None,
         Unit::OffCpu => Some(
             "no wait of a thread counts here: `uniprof record --off-cpu` records where threads wait",
@@ -118,6 +123,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     if !args.phase.is_empty() && !asked.iter().any(shows_phases) {
         bail!("--phase names what --phases, --chart and --html show: give one of them, too");
     }
+    args.refuse_mixed(&asked)?;
     let recordings = args.selection.recordings()?;
     let selecting = &args.selection.selecting;
     let mut options = selecting.options(recordings.len());
@@ -134,7 +140,9 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         options.filter.unit = Some(Unit::VcpuTime);
     }
     // A function is entered even if its vCPU waits for a processor just then.
-    if asked.iter().all(|one| one.view.name == "phases") && options.filter.states.is_empty() {
+    let is_of_samples =
+        options.filter.unit != Some(Unit::OffCpu) && options.filter.states.is_empty();
+    if is_of_samples && asked.iter().all(|one| one.view.name == "phases") {
         options.filter.states = BTreeSet::from([State::Running, State::Ready]);
     }
     options.survey = needs(Needs::Places);
@@ -174,13 +182,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         say_warnings(&profile);
     }
     say_damages(&recordings);
-    let counted = match profile.account.unit {
-        Unit::VcpuTime => profile.account.vcpus,
-        Unit::Samples | Unit::Sampled | Unit::OffCpu | Unit::Calls => {
-            profile.account.counted_samples()
-        }
-    };
-    if let Some(advice) = nothing_of(profile.account.unit, counted) {
+    if let Some(advice) = nothing_of(&profile) {
         say(advice);
         profile.account.lines().iter().for_each(|line| say(line));
         return Ok(Outcome::Lossy);
@@ -290,6 +292,24 @@ impl Args {
             flags.push(format!("--depth {}", self.depth));
         }
         flags.join(" ")
+    }
+
+    /// Refuses a picture or page in one stream with something else.
+    fn refuse_mixed(&self, asked: &[SelectedView]) -> anyhow::Result<()> {
+        let streamed = asked
+            .iter()
+            .filter(|one| self.path_of(one) == Path::new("-"));
+        let streamed: Vec<&View> = streamed.map(|one| one.view).collect();
+        let file = streamed
+            .iter()
+            .find(|view| matches!(view.output, Output::File { .. }));
+        match file {
+            Some(file) if streamed.len() > 1 => bail!(
+                "--{0}=- would share standard output with another view; name a file: --{0}=FILE",
+                file.name
+            ),
+            _ => Ok(()),
+        }
     }
 
     /// The output path of a view that is a file: the given one, or one beside the first recording.

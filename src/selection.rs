@@ -7,10 +7,11 @@ use crate::progress::Progress;
 use crate::quantity::label::Label;
 use crate::quantity::parse_time;
 use crate::terminal;
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use regex::Regex;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use uniprof_report::images::Library;
 use uniprof_report::profile::{By, Each, Filter, Options, Profile, gather};
@@ -106,10 +107,12 @@ pub struct Selecting {
     #[arg(long, conflicts_with = "vcpu", help_heading = "Which samples")]
     pub monitor: bool,
     /// Only waits of at least this time, such as 1ms
-    #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = "Which samples")]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with_all = ["on_cpu", "idle"],
+          help_heading = "Which samples")]
     pub min_wait: Option<u64>,
     /// Only waits of at most this time: leaves out threads that had nothing to do
-    #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = "Which samples")]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with_all = ["on_cpu", "idle"],
+          help_heading = "Which samples")]
     pub max_wait: Option<u64>,
     /// Only stacks with a matching frame
     #[arg(long, value_name = "REGEX", value_parser = Regex::new, help_heading = "Which samples")]
@@ -172,6 +175,7 @@ impl Selection {
         if chosen.is_empty() {
             return Err(self.none_of(others.len()));
         }
+        refuse_twice(&chosen)?;
         Ok(chosen)
     }
 
@@ -212,6 +216,24 @@ impl Selection {
         let recordings: Vec<&Recording> = recordings.iter().collect();
         gather(&recordings, library, options, &tell, each)
     }
+}
+
+/// Refuses recordings of which two are the same, whose samples would count twice.
+///
+/// # Errors
+/// There are two with one identity, such as a recording and its redacted copy.
+pub fn refuse_twice(recordings: &[Recording]) -> anyhow::Result<()> {
+    let mut known: HashMap<[u8; 16], &str> = HashMap::new();
+    for recording in recordings {
+        let name = recording.name();
+        let other = recording.uuid().and_then(|uuid| known.insert(uuid, name));
+        if let Some(other) = other {
+            bail!(
+                "{name} has the identity of {other}, so the same samples would count twice; name one of them"
+            );
+        }
+    }
+    Ok(())
 }
 
 fn no_monitor(name: &str) -> String {
@@ -300,6 +322,17 @@ impl Selecting {
             (false, true) => Some(Unit::Samples),
             (false, false) => None,
         }
+    }
+
+    /// Options for comparisons, which are of functions.
+    ///
+    /// # Errors
+    /// Frames are to be something else.
+    pub fn options_to_compare(&self) -> anyhow::Result<Options> {
+        if !matches!(self.by, ByFlag::Function) {
+            bail!("--by is for reports and exports: comparisons are of functions");
+        }
+        Ok(self.options(1))
     }
 
     /// Options for [`gather`].

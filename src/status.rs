@@ -14,12 +14,13 @@ fn in_part(subcommand: &str) -> Option<&'static str> {
             "shown, but of a recording that is not whole, or a function asked for is in no sample"
         }
         "top" => "shown, but of a stream that was damaged or cut off",
-        "export" | "info" | "dump" | "bundle" => "written, but of a recording that is not whole",
+        "export" | "info" | "dump" => "written, but of a recording that is not whole",
+        "bundle" => "written, but an image that samples need was not found",
         "push" => {
             "delivered, or kept in the spool, but not everything: some profile is refused or waits, or a recording is \
              not whole"
         }
-        "import" => "imported, but something in a trace is wrong; nothing else of it is lost",
+        "import" => "imported, but something in the input is wrong; nothing else of it is lost",
         "recover" => "recovered, but not everything",
         "save" => "saved by some recorders, but not by all",
         "diff" | "compare" => {

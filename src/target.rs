@@ -7,6 +7,7 @@ pub mod resolvers;
 
 use crate::elf::Elf;
 use anyhow::{Context, bail};
+use std::fs::File;
 use std::time::Duration;
 use uniprof_record::agent;
 use uniprof_record::call_source::FollowCalls;
@@ -97,11 +98,16 @@ struct KindFlag {
     refusal: &'static str,
 }
 
-const KIND_FLAGS: [KindFlag; 3] = [
+const KIND_FLAGS: [KindFlag; 4] = [
     KindFlag {
         is_given: |plan| plan.off_cpu,
         kind: Kind::Process,
         refusal: "--off-cpu is for processes: a guest's vCPUs have states instead (report --state)",
+    },
+    KindFlag {
+        is_given: |plan| plan.per_thread,
+        kind: Kind::Process,
+        refusal: "--per-thread is for processes: of a guest, vCPUs are sampled",
     },
     KindFlag {
         // The later boots of a guest that is recorded from its first one.
@@ -531,6 +537,12 @@ fn open_process(
     process: Process,
     plan: &Plan,
 ) -> anyhow::Result<Source> {
+    // They are read when the recording is over.
+    for elf in wanted.elf {
+        let path = &elf.path;
+        File::open(path)
+            .with_context(|| format!("cannot use --elf: cannot open {}", path.display()))?;
+    }
     let source = if wanted.ptrace {
         process::open_ptrace(process, Vec::new())
     } else {
@@ -635,6 +647,10 @@ mod tests {
         let plans = [
             Plan {
                 off_cpu: true,
+                ..Plan::default()
+            },
+            Plan {
+                per_thread: true,
                 ..Plan::default()
             },
             Plan {

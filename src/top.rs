@@ -150,10 +150,8 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         });
         let _ = made.send(News::NoPictures);
     })?;
-    let state = State {
-        window_seconds,
-        ..State::default()
-    };
+    let mut state = State::default();
+    state.query.window_seconds = window_seconds;
     let shown = Shown {
         state,
         picture: None,
@@ -398,7 +396,7 @@ impl Shown {
                 return true;
             }
             Action::Resize => {
-                let seconds = self.state.window_seconds;
+                let seconds = self.state.query.window_seconds;
                 self.watched.feed.set_length(seconds * 1_000_000_000);
                 self.state.message = format!("a window of {seconds} s");
             }

@@ -81,7 +81,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
         bail!("--json and --html=- would both go to standard output; name a file: --html=FILE");
     }
     let files = files(&args.files)?;
-    let mut collector = Collector::new(args.options());
+    let mut collector = Collector::new(args.options()?);
     let (mut failed, mut others) = (Vec::new(), 0);
     let mut left = files.iter();
     while !left.as_slice().is_empty() {
@@ -124,16 +124,16 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
 }
 
 impl Args {
-    fn options(&self) -> TrendOptions {
-        TrendOptions {
-            gather: self.selecting.options(1),
+    fn options(&self) -> anyhow::Result<TrendOptions> {
+        Ok(TrendOptions {
+            gather: self.selecting.options_to_compare()?,
             order: self.order.clone(),
             false_discoveries: self.false_discoveries,
             least_change: self.min_change,
             least_share: self.min_share,
             identify: self.selecting.identify,
             ..TrendOptions::default()
-        }
+        })
     }
 
     /// Adds a recording, which is closed again; false if it doesn't have the labels.

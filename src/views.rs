@@ -10,6 +10,9 @@ use uniprof_report::views::{FlagValue, Needs, Output, VIEWS, View};
 /// The default view.
 const DEFAULT: &str = "top";
 
+/// Flags that choose among samples and waits, of which calls and the time of vCPUs are neither.
+pub const OF_SAMPLES: [&str; 6] = ["off_cpu", "on_cpu", "idle", "state", "min_wait", "max_wait"];
+
 /// The value of a view's flag.
 #[derive(Debug, Clone)]
 pub enum SelectedValue {
@@ -84,19 +87,15 @@ fn flag(view: &'static View) -> Arg {
     let arg = arg.help_heading("Views");
     let arg = match view.needs {
         Needs::Instructions => arg.conflicts_with_all(names_but(view.name)),
+        Needs::Calls | Needs::EachCall => arg.conflicts_with_all(OF_SAMPLES),
         // What is counted there is samples or calls.
         Needs::VcpuTime => {
             let fits = [Needs::Counts, Needs::VcpuTime];
             let others = VIEWS.iter().filter(|other| !fits.contains(&other.needs));
             arg.conflicts_with_all(others.map(|view| view.name))
-                .conflicts_with("off_cpu")
+                .conflicts_with_all(OF_SAMPLES)
         }
-        Needs::Counts
-        | Needs::Lines
-        | Needs::Samples
-        | Needs::Places
-        | Needs::Calls
-        | Needs::EachCall => arg,
+        Needs::Counts | Needs::Lines | Needs::Samples | Needs::Places => arg,
     };
     match view.output {
         Output::Text | Output::Page => arg.action(ArgAction::SetTrue),

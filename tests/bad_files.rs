@@ -218,9 +218,12 @@ fn check_recovered(folder: &Path, status: i32) {
     assert_eq!(new.exists(), status < 2);
     if status < 2 {
         let bytes = fs::read(new).unwrap();
-        for item in SliceReader::open(&bytes).unwrap().blocks() {
+        let recording = SliceReader::open(&bytes).unwrap();
+        for item in recording.blocks() {
             assert!(matches!(item, Item::Block(_)), "{item:?}");
         }
+        // One whose identity is lost has one of its own.
+        assert_ne!(recording.uuid(), Some([0; 16]));
     }
     let names = fs::read_dir(folder).unwrap().count();
     assert_eq!(
@@ -228,6 +231,64 @@ fn check_recovered(folder: &Path, status: i32) {
         1 + usize::from(status < 2),
         "nothing half-written is left"
     );
+}
+
+/// What is made of a recording that was cut or damaged is as incomplete as that was.
+#[test]
+fn copies_of_what_was_cut_or_damaged_count_as_it() {
+    let scratch = tempfile::tempdir().unwrap();
+    let cut = scratch.path().join("cut.uprof");
+    fs::copy(folder().join("cut-between-blocks.uprof"), &cut).unwrap();
+    let said = |args: &[&str]| {
+        let output = uniprof(scratch.path(), args);
+        let text = kit::text(&output.stdout) + &kit::text(&output.stderr);
+        (output.status.code(), text)
+    };
+    // Its recorder may still be writing to it.
+    let (status, text) = said(&["bundle", "cut.uprof"]);
+    assert_eq!(status, Some(2), "{text}");
+    assert!(text.contains("it has no end"), "{text}");
+    for command in ["bundle", "recover"] {
+        let (status, text) = said(&[command, "cut.uprof", "-o", "copy.uprof"]);
+        assert!(status < Some(2), "{text}");
+        assert_eq!(said(&["info", "copy.uprof"]).0, Some(1), "{command}");
+        let (status, text) = said(&["report", "--top", "--no-search", "copy.uprof"]);
+        assert_eq!(status, Some(1), "{command}: {text}");
+        assert!(text.contains("the recording has no end"), "{text}");
+        assert!(!text.contains("damaged: "), "{text}");
+    }
+    // A block without samples, of mappings.
+    let sound = Sound::new();
+    fs::write(&cut, sound.flipped(sound.places[SAMPLES - 1].end - 1)).unwrap();
+    said(&["recover", "cut.uprof", "-o", "copy.uprof"]);
+    let (status, text) = said(&["info", "copy.uprof"]);
+    assert_eq!(status, Some(1), "{text}");
+    assert!(text.contains("1 places, at least 0 samples gone"), "{text}");
+    let (status, text) = said(&["report", "--top", "--no-search", "copy.uprof"]);
+    assert_eq!(status, Some(1), "{text}");
+    assert!(text.contains("damaged: 1 places in the file"), "{text}");
+}
+
+/// What else is in the folder of a window is none of it.
+#[test]
+fn a_window_is_the_files_that_a_flight_recorder_names() {
+    let scratch = tempfile::tempdir().unwrap();
+    let window = scratch.path().join("run.uprof.keep");
+    fs::create_dir(&window).unwrap();
+    let put = |name: &str, from: &str| fs::copy(kit::corpus(from), window.join(name)).unwrap();
+    let recovered = || {
+        let args = ["recover", "run.uprof.keep", "-o", "new.uprof"];
+        let output = uniprof(scratch.path(), &args);
+        assert!(output.status.success(), "{output:?}");
+        fs::read(scratch.path().join("new.uprof")).unwrap()
+    };
+    put("00000001.uprof", "agent.uprof");
+    let alone = recovered();
+    put("run.uprof", "pack-stack.uprof");
+    put("2-notes.uprof", "pack-stack.uprof");
+    assert!(recovered() == alone, "a stranger's file is read");
+    put("00000002.uprof", "pack-stack.uprof");
+    assert!(recovered() != alone);
 }
 
 /// Other subcommands end with one of uniprof's statuses and a message, never with a panic.

@@ -4,6 +4,8 @@
 
 use std::path::Path;
 use std::process::{Command, Output};
+use uprof::cold::{End, EndReason, Metadata};
+use uprof::{Span, SpanKind, Task, Writer};
 
 /// Calls that a chain of frame pointers can't follow, and a secret on the stack.
 const SOURCE: &str = r#"
@@ -169,6 +171,42 @@ fn a_bundle_far_from_its_images_gives_the_same_bytes() {
             near.len(),
             far.len()
         );
+    }
+}
+
+#[test]
+fn bundles_count_the_calls_that_a_gap_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut writer = Writer::create(Vec::new(), [1; 16], &Metadata::default(), 0).unwrap();
+    let span = Span {
+        name: "main",
+        task: Task { space: 7, vcpu: 7 },
+        cpu: None,
+        start_ns: Some(10),
+        length_ns: Some(5),
+        depth: 0,
+        complete: true,
+        kind: SpanKind::Function,
+        result: None,
+    };
+    writer.span(&span).unwrap();
+    writer.flush().unwrap();
+    writer.spans_before(Some(9));
+    writer.span(&span).unwrap();
+    let end = End {
+        time_ns: 30,
+        reason: EndReason::InputEnded,
+        message: String::new(),
+        totals: Vec::new(),
+    };
+    std::fs::write(folder.join("run.uprof"), writer.finish(&end).unwrap()).unwrap();
+    for more in [&[] as &[&str], &["--redact"]] {
+        let words = ["bundle", "run.uprof", "-o", "copy.uprof"];
+        uniprof(folder, &[&words[..], more].concat());
+        let info = uniprof(folder, &["info", "copy.uprof"]).stdout;
+        let info = String::from_utf8(info).unwrap();
+        assert!(info.contains("8 calls gone"), "{more:?}: {info}");
     }
 }
 

@@ -107,7 +107,13 @@ fn runs_are_recorded_into_a_folder_and_compared() {
     }
     // What is in a folder is not overwritten.
     let words = ["record", "--runs", "2", "-o", "before", "--", "true"];
-    assert_eq!(run(&mut in_folder(folder.path(), &words)).status, 2);
+    let ended = run(&mut in_folder(folder.path(), &words));
+    assert_eq!(ended.status, 2);
+    assert!(
+        ended.stderr.contains("name another one with -o"),
+        "{}",
+        ended.stderr
+    );
     let ended = run(&mut in_folder(
         folder.path(),
         &[
@@ -122,32 +128,31 @@ fn runs_are_recorded_into_a_folder_and_compared() {
     );
 }
 
-/// What a terminal sends for Ctrl-C goes to all of its processes.
+/// What a terminal sends for Ctrl-C goes to all of its processes, and what `kill` sends to one.
 #[test]
 fn what_is_interrupted_leaves_no_part_of_a_run() {
     let folder = tempfile::tempdir().unwrap();
     let work = counting(100_000_000);
-    let cases: [(&[&str], &str); 2] = [
-        (
-            &["compare", "--warmup", "0", "-o", "both", &work, &work],
-            "both/a",
-        ),
-        (
-            &[
-                "record", "--runs", "2", "-o", "one", "--", "sh", "-c", &work,
-            ],
-            "one",
-        ),
+    let compare = |name| ["compare", "--warmup", "0", "-o", name, &work, &work];
+    let record = [
+        "record", "--runs", "2", "-o", "one", "--", "sh", "-c", &work,
     ];
-    for (words, runs) in cases {
+    let cases: [(&[&str], &str, &str, &str); 3] = [
+        (&compare("both"), "both/a", "-INT", "-"),
+        (&compare("told"), "told/a", "-TERM", ""),
+        (&record, "one", "-INT", "-"),
+    ];
+    for (words, runs, signal, group) in cases {
         let mut command = in_folder(folder.path(), words);
         let mut child = command.process_group(0).spawn().unwrap();
         let runs = folder.path().join(runs);
         kit::wait_until("a run", Duration::from_secs(60), || {
             runs.join("001.uprof").exists()
         });
-        let group = format!("-{}", child.id());
-        let killed = Command::new("kill").args(["-INT", "--", &group]).status();
+        let receiver = format!("{group}{}", child.id());
+        let killed = Command::new("kill")
+            .args([signal, "--", &receiver])
+            .status();
         assert!(killed.unwrap().success());
         assert_eq!(child.wait().unwrap().code(), Some(2), "{words:?}");
         let left = std::fs::read_dir(&runs).unwrap().count();
@@ -177,6 +182,148 @@ fn a_rule_holds_where_the_reader_of_the_table_has_left() {
     let ended = run(shell.args(["-c", &script]));
     assert!(ended.stdout.contains("nobody"), "{}", ended.stdout);
     assert!(ended.stdout.contains("status 2"), "{}", ended.stdout);
+}
+
+#[test]
+fn flags_that_would_do_nothing_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["before", "after"] {
+        std::fs::create_dir(folder.path().join(name)).unwrap();
+    }
+    let corpus = |name: &str| kit::corpus(name).display().to_string();
+    let (calls, trace) = (corpus("calls.uprof"), corpus("trace-graph.uprof"));
+    let of_functions = "comparisons are of functions";
+    let cases: [(&[&str], &str); 15] = [
+        (&["compare", "before", "after", "-n", "5"], "-n is for runs"),
+        (
+            &["compare", "before", "after", "--detect", "2%"],
+            "--detect is for runs",
+        ),
+        (
+            &["compare", "before", "after", "--warmup", "1"],
+            "--warmup is for runs",
+        ),
+        (
+            &["compare", "before", "after", "--prepare", "sync"],
+            "--prepare is for runs",
+        ),
+        (&["compare", "before", "after", "-i"], "-i is for runs"),
+        (
+            &["compare", "before", "after", "-F", "99"],
+            "-F is for runs of commands, and these are folders",
+        ),
+        (
+            &["compare", "before", "after", "-o", "kept"],
+            "-o is for runs",
+        ),
+        (
+            &["compare", "before", "nowhere"],
+            "before is a folder, and nowhere is none",
+        ),
+        (
+            &["compare", "true", "after"],
+            "after is a folder, and true is none",
+        ),
+        (
+            &["compare", "-o", "-", "true", "true"],
+            "name a new folder with -o",
+        ),
+        (&["compare", "--by", "line", "true", "true"], of_functions),
+        (&["diff", "--by", "line", &calls, &calls], of_functions),
+        (&["trend", "--by", "line", &calls], of_functions),
+        (
+            &["diff", "--min-share", "1%", &trace, &trace],
+            "--min-share is of shares of samples",
+        ),
+        (
+            &["report", "--on-cpu", "--min-wait", "1ms", &calls],
+            "cannot be used with",
+        ),
+    ];
+    for (words, told) in cases {
+        let ended = run(&mut in_folder(folder.path(), words));
+        assert_eq!(ended.status, 2, "{words:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(told), "{words:?}: {}", ended.stderr);
+    }
+    let left = std::fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(left, 2);
+}
+
+#[test]
+fn a_recording_that_is_there_twice_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let side = folder.path().join("side");
+    std::fs::create_dir(&side).unwrap();
+    for name in ["001.uprof", "001.redacted.uprof"] {
+        std::fs::copy(kit::corpus("calls.uprof"), side.join(name)).unwrap();
+    }
+    let both = "side/001.uprof,side/001.redacted.uprof";
+    let cases: [&[&str]; 4] = [
+        &["diff", both, "side/001.uprof"],
+        &["diff", "side/001.uprof", both],
+        &["compare", "side", "side"],
+        &["report", "side/001.uprof", "side/001.redacted.uprof"],
+    ];
+    for words in cases {
+        let ended = run(&mut in_folder(folder.path(), words));
+        assert_eq!(ended.status, 2, "{words:?}: {}", ended.stderr);
+        for told in ["001.uprof", "001.redacted.uprof", "has the identity of"] {
+            assert!(ended.stderr.contains(told), "{words:?}: {}", ended.stderr);
+        }
+    }
+    // One on each side is what equal sides are.
+    let words = ["diff", "side/001.uprof", "side/001.redacted.uprof"];
+    let ended = run(&mut in_folder(folder.path(), &words));
+    assert_eq!(ended.status, 0, "{}", ended.stderr);
+}
+
+/// No change of nothing is certain, and no rule would be broken.
+#[test]
+fn a_side_without_a_sample_that_counts_is_refused() {
+    let corpus = |name: &str| kit::corpus(name).display().to_string();
+    let (calls, trace) = (corpus("calls.uprof"), corpus("trace-graph.uprof"));
+    let cases: [(&[&str], &str); 3] = [
+        (&["--thread", "nosuch", &calls, &calls], "A has no sample"),
+        (&["--off-cpu", &calls, &calls], "record --off-cpu"),
+        (&["--thread", "nosuch", &trace, &trace], "A has no call"),
+    ];
+    for (words, told) in cases {
+        let words = [&["diff", "--fail-if", "any>+5%"], words].concat();
+        let ended = run(&mut in_folder(Path::new("."), &words));
+        assert_eq!(ended.status, 2, "{words:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(told), "{words:?}: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn runs_record_their_waits_if_those_are_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let work = format!("{}; sleep 0.1", counting(50_000));
+    let words = [
+        "compare",
+        "--off-cpu",
+        "-n",
+        "2",
+        "--warmup",
+        "0",
+        "--json",
+        &work,
+        &work,
+    ];
+    let ended = run(&mut in_folder(folder.path(), &words));
+    if ended
+        .stderr
+        .contains("perf events of switches are not allowed here")
+    {
+        eprintln!("skipped: {}", ended.stderr);
+        return;
+    }
+    assert!(ended.status <= 1, "{}", ended.stderr);
+    let found: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    // The shell waits while its child sleeps, in each of two runs.
+    let waits_ns = found["samples"][0].as_u64().unwrap();
+    assert_eq!(found["unit"], "nanoseconds");
+    assert!(waits_ns >= 200_000_000, "{waits_ns}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Stacks of a program that switches stacks: glibc's contexts, each on its own stack; a hand-written
 //! coroutine, like Boost's; and a call on another stack, as OCaml 5 makes to C and kernels make to interrupt
-//! handlers.
+//! handlers, or as Go's runtime makes to itself. And stacks of a signal's handler, to which no call leads.
 
 mod compiled;
 
@@ -106,6 +106,101 @@ fn by_frame_pointers() {
 #[test]
 fn by_stack_bytes_and_frame_pointers() {
     stacks_are_whole("-fno-omit-frame-pointer", &[], true);
+}
+
+/// Go's call frame information says of `runtime.systemstack` what is true of the stack that it leaves. On the other
+/// one there is a zero, or what an earlier call left.
+const LIKE_GO: &str = r#"
+#include <stdint.h>
+#include <stdlib.h>
+#define PLAIN __attribute__((noinline, noclone))
+enum { STACK_BYTES = 256 << 10 };
+static volatile uint64_t sink;
+static void *stale;
+void *left;
+PLAIN uint64_t burn(uint64_t n) { for (int i = 0; i < 20000; i++) n ^= n << 13, n ^= n >> 7; return n; }
+PLAIN uint64_t inner(uint64_t n) { return burn(n) + 1; }
+uint64_t on_system_stack(uint64_t argument, uint64_t (*function)(uint64_t), void **top)
+    __asm__("runtime.systemstack.abi0");
+__asm__(".section .gopclntab, \"a\"\n.byte 0\n.text\n"
+        ".type runtime.systemstack.abi0, @function\nruntime.systemstack.abi0:\n.cfi_startproc\n"
+        "mov %rsp, left(%rip)\nmov %rdx, %rsp\ncall *%rsi\nmov left(%rip), %rsp\nret\n"
+        ".cfi_endproc\n.size runtime.systemstack.abi0, . - runtime.systemstack.abi0\n");
+PLAIN uint64_t elsewhere(uint64_t n) { return inner(n) + 2; }
+PLAIN uint64_t calls(uint64_t n, void **top) { return on_system_stack(n, elsewhere, top) + 3; }
+PLAIN uint64_t outer(uint64_t n, void **top) { return calls(n, top) + 4; }
+PLAIN void *here(void) { return __builtin_return_address(0); }
+PLAIN void invented(void) { stale = here(); sink++; }
+int main(void) {
+    void **top = (void **)((char *)calloc(1, STACK_BYTES) + STACK_BYTES - 1024);
+    invented();
+    for (uint64_t n = 0;; n++) {
+        *top = n % 2 ? stale : 0;
+        sink += outer(sink, top) + 5;
+    }
+}
+"#;
+
+#[test]
+fn what_go_calls_on_its_system_stack_has_the_callers_of_the_other_one() {
+    if !cfg!(target_arch = "x86_64") {
+        println!("skipped: the program is for x86-64");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = build(folder.path(), LIKE_GO, "-fno-omit-frame-pointer") else {
+        return;
+    };
+    record(folder.path(), &[], &program, &[]);
+    for search in [&[][..], &["--no-search"]] {
+        let stacks = folded(&folder.path().join("run.uprof"), search);
+        let within = "runtime.systemstack.abi0;elsewhere;inner";
+        nearly_all(&stacks, within, &format!("main;outer;{within}"));
+    }
+}
+
+/// As musl's, the code that returns from the signal has no call frame information.
+const LIKE_MUSL: &str = r#"
+#include <signal.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <unistd.h>
+#define PLAIN __attribute__((noinline, noclone))
+static volatile uint64_t sink;
+struct action { void (*handler)(int); unsigned long flags; void (*restorer)(void); unsigned long mask; };
+void restorer(void);
+__asm__(".text\nnop\n.type restorer, @function\nrestorer:\nmov $15, %rax\nsyscall\n"
+        ".size restorer, . - restorer\n");
+PLAIN void handler(int number) { for (int i = 0; i < 4000000; i++) sink += number; }
+PLAIN void victim(void) { for (;;) sink++; }
+PLAIN void outer(void) { victim(); sink++; }
+int main(void) {
+    struct action action = { handler, 0x04000000, restorer, 0 }; // SA_RESTORER
+    syscall(SYS_rt_sigaction, SIGALRM, &action, 0, 8);
+    setitimer(ITIMER_REAL, &(struct itimerval){ { 0, 20000 }, { 0, 20000 } }, 0);
+    outer();
+}
+"#;
+
+#[test]
+fn what_a_signal_interrupted_is_below_its_handler() {
+    if !cfg!(target_arch = "x86_64") {
+        println!("skipped: the program is for x86-64");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = build(folder.path(), LIKE_MUSL, "-fomit-frame-pointer") else {
+        return;
+    };
+    record(folder.path(), &[], &program, &[]);
+    for search in [&[][..], &["--no-search"]] {
+        let stacks = folded(&folder.path().join("run.uprof"), search).into_iter();
+        let handled: Vec<_> = stacks
+            .filter(|(stack, _)| stack.contains(";handler"))
+            .collect();
+        nearly_all(&handled, "handler", "main;outer;victim;");
+    }
 }
 
 /// Bytes of the other stack aren't recorded, so stacks are cut where it begins.

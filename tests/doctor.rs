@@ -82,8 +82,10 @@ fn processes_that_are_not_there_or_take_no_image() {
         (&[missing.as_str()][..], "no process"),
         (&["pid:x"], "process ids"),
         (&["name:no such name"], "no process is called"),
+        (&["name:"], "names no process"),
         (&["cgroup:/no/such"], "no cgroup"),
         (&["--elf", "image", &busy], "is for guests"),
+        (&["--elf", "image"], "<TARGET>"),
     ] {
         let output = doctor(words);
         let said = text(&output.stderr);

@@ -306,3 +306,25 @@ fn two_recorders_of_one_file_and_other_mistakes_are_refused() {
     first.wait().unwrap();
     assert!(!kit::window_of(&file).exists());
 }
+
+#[test]
+fn a_last_window_without_a_sample_leaves_the_recording_before_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("idle.uprof");
+    let program = "for ((end = SECONDS + 2; SECONDS < end; )); do :; done; sleep 100";
+    let record = |flags: &[&str]| {
+        let mut record = uniprof();
+        record.args(["record", "-F", "499", "-o"]).arg(&file);
+        kit::run(record.args(flags).args(["--", "bash", "-c", program]))
+    };
+    let before = record(&["-d", "1s"]);
+    assert!(before.stderr.contains("Next: "), "{}", before.stderr);
+    let bytes = std::fs::read(&file).unwrap();
+    let said = record(&["--keep", "1s", "-d", "6s"]).stderr;
+    assert!(said.contains("idle.uprof as it was"), "{said}");
+    assert!(
+        !said.contains("mbedded") && !said.contains("Next: "),
+        "{said}"
+    );
+    assert!(std::fs::read(&file).unwrap() == bytes, "{said}");
+}

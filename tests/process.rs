@@ -311,10 +311,22 @@ fn perf_events_that_are_forbidden() {
 fn signals_end_a_recording_in_good_order() {
     let busy = Busy::new();
     let folder = tempfile::tempdir().unwrap();
-    for signal in ["INT", "TERM", "HUP"] {
-        let file = folder.path().join(signal);
-        let mut record = uniprof();
+    let program = uniprof().get_program().to_owned();
+    // These tests may be run under nohup themselves. Another recorder is: that is not ended by SIGHUP.
+    let hears = ["env", "--default-signal=HUP"];
+    let cases: [(&[&str], &[&str]); 4] = [
+        (&hears, &["INT"]),
+        (&hears, &["TERM"]),
+        (&hears, &["HUP"]),
+        (&["nohup"], &["HUP", "TERM"]),
+    ];
+    for (starter, signals) in cases {
+        let signal = signals[signals.len() - 1];
+        let file = folder.path().join(signals.concat());
+        let mut record = Command::new(starter[0]);
         record
+            .args(&starter[1..])
+            .arg(&program)
             .args(["record", "-F", "997", "-o"])
             .arg(&file)
             .arg(busy.target());
@@ -325,13 +337,15 @@ fn signals_end_a_recording_in_good_order() {
             std::thread::sleep(Duration::from_millis(50));
         }
         let pid = recorder.id().to_string();
-        assert!(
-            Command::new("kill")
-                .args(["-s", signal, &pid])
-                .status()
-                .unwrap()
-                .success()
-        );
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let mut lines = status.lines();
+        let ignored = lines.find_map(|line| line.strip_prefix("SigIgn:\t"));
+        let ignored = u64::from_str_radix(ignored.unwrap(), 16).unwrap();
+        assert_eq!(ignored & 1 != 0, starter[0] == "nohup", "SIGHUP: {status}");
+        for &signal in signals {
+            let mut kill = Command::new("kill");
+            assert!(kill.args(["-s", signal, &pid]).status().unwrap().success());
+        }
         assert_eq!(recorder.wait().unwrap().code(), Some(0), "{signal}");
         let end = read(&file).end.expect("an end record");
         assert_eq!(end.reason, EndReason::Stopped);
@@ -357,6 +371,13 @@ fn targets_that_can_not_be_recorded() {
     );
     refused(&mut record("pid:x"), &["pid:x", "process id"]);
     refused(&mut record("pid:2"), &["kernel thread"]);
+    refused(&mut record("name:"), &["names no process", "name:nginx"]);
+    let mut without = uniprof();
+    without
+        .current_dir(folder.path())
+        .args(["record", "--elf", "missing", "--", "touch", "begun"]);
+    refused(&mut without, &["cannot use --elf: cannot open missing"]);
+    assert!(!folder.path().join("begun").exists());
     let mut missing = uniprof();
     missing
         .args(["record", "-o"])

@@ -117,7 +117,7 @@ def unzstd(stored, wanted_bytes):
 def record_lines(header, stored):
     """The lines of a block's records; all or none, except in a block of samples, of spans or of an image."""
     name = BLOCK_TYPES[header.block_type]
-    wanted_encoding = 1 if name in COLD_PAYLOADS else 0
+    wanted_encoding = 1 if name in COLD_PAYLOADS and header.block_type != MONITOR else 0
     if header.encoding != wanted_encoding:
         raise Malformed(f"encoding {header.encoding} is not known for {name}")
     payload = decompress(header, stored)
@@ -196,16 +196,23 @@ def behind_damage(data, at, header):
 def walk(data, at):
     """The Headers of the sound blocks from `at` on, and the Damage between them (§9)."""
     expected, ended = 0, False
+    first, other = None, None  # the header CRC of block 0; the next block of an appended recording
     stretch = Damage("preamble", 0, 0) if at == 0 else None
     while at < len(data):
         verdict, header = judge(data, at)
-        if verdict == "sound" and header.sequence >= expected:
+        if verdict == "sound":
+            if header.sequence == 0 and expected > 0 and header.header_crc != first:
+                other = 0
+            is_next_of_other = header.sequence == other
+            other = other + 1 if is_next_of_other else other
+        if verdict == "sound" and header.sequence >= expected and not ended and not is_next_of_other:
             if stretch:
                 yield stretch._replace(size=at - stretch.offset)
             elif header.sequence > expected:
                 yield Damage("missing", at, 0)
             yield header
-            ended = ended or header.block_type == END
+            first = header.header_crc if header.sequence == 0 else first
+            ended = header.block_type == END
             expected, stretch, at = header.sequence + 1, None, header.end
         else:
             kind = "repeated" if verdict == "sound" else verdict

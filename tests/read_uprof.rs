@@ -329,6 +329,23 @@ fn traced() -> Vec<u8> {
         .unwrap()
 }
 
+/// A recording with one of its guest's monitor, in two blocks.
+fn monitored() -> Vec<u8> {
+    let mut writer = Writer::create(Vec::new(), [4; 16], &Metadata::default(), 1).unwrap();
+    let inner = traced();
+    for bytes in inner.chunks(inner.len().div_ceil(2)) {
+        writer.monitor(bytes, 2).unwrap();
+    }
+    writer
+        .finish(&End {
+            time_ns: 3,
+            reason: EndReason::Duration,
+            message: String::new(),
+            totals: Vec::new(),
+        })
+        .unwrap()
+}
+
 /// The recording that section 13 of format-spec.md shows in hexadecimal.
 fn worked_example() -> Vec<u8> {
     let text = fs::read_to_string(in_repository("format-spec.md")).expect("format-spec.md");
@@ -363,6 +380,7 @@ fn damaged(sound: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
         copy
     };
     let (third, middle) = (sound.len() / 3, sound.len() / 2);
+    let other = traced();
     vec![
         ("flipped-preamble", flipped(12)),
         ("flipped-first-header", flipped(60)),
@@ -377,6 +395,8 @@ fn damaged(sound: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
         ("middle-cut", sound[..middle].to_vec()),
         ("block-header-cut", sound[..62].to_vec()),
         ("appended", [sound, sound].concat()),
+        ("another-appended", [sound, &other].concat()),
+        ("cut-and-another", [&sound[..middle], &other].concat()),
     ]
 }
 
@@ -394,7 +414,9 @@ fn dump_is_what_the_second_reader_prints() {
     fs::write(&images, with_parts(&parts)).expect("writing a made recording");
     let spans = folder.path().join("spans.uprof");
     fs::write(&spans, traced()).expect("writing a made recording");
-    let mut all = vec![worked, mapped, images, spans];
+    let monitor = folder.path().join("monitor.uprof");
+    fs::write(&monitor, monitored()).expect("writing a made recording");
+    let mut all = vec![worked, mapped, images, spans, monitor];
     all.extend(recordings(&in_repository("corpus")));
     for recording in &all {
         let lines = compare(python, recording);

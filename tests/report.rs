@@ -239,6 +239,36 @@ fn filters_narrow_and_nonsense_is_refused_with_a_remedy() {
     let (status, _, errors) = output(uniprof(&["report", "--elf", "/etc/hostname"]).arg(&path));
     assert_eq!(status, 2);
     assert!(errors.contains("/etc/hostname"), "{errors}");
+    for (words, part) in [
+        (
+            &["report", "--html=-", "--flame=-"][..],
+            "name a file: --flame=FILE",
+        ),
+        (&["report", "--top", "--html=-"], "name a file: --html=FILE"),
+        (&["report", "--calls", "--off-cpu"], "cannot be used with"),
+        (
+            &["report", "--listing", "--state", "all"],
+            "cannot be used with",
+        ),
+        (&["report", "--time", "--idle"], "cannot be used with"),
+        (
+            &["report", "--exits", "--min-wait", "1ms"],
+            "cannot be used with",
+        ),
+        (
+            &["export", "-f", "json", "--marks"],
+            "--marks is for -f folded",
+        ),
+    ] {
+        let (status, text, errors) = output(uniprof(words).arg(&path));
+        assert_eq!((status, text.as_str()), (2, ""), "{words:?}: {errors}");
+        assert!(errors.contains(part), "{words:?}: {errors}");
+    }
+    let mut waits = uniprof(&["export", "-f", "folded", "--off-cpu"]);
+    let (status, text, errors) = output(waits.arg(&path));
+    assert_eq!((status, text.as_str()), (1, ""), "{errors}");
+    assert!(errors.contains("uniprof record --off-cpu"), "{errors}");
+    assert!(!errors.contains("the numbers are"), "{errors}");
     let out = "--flame=no/such/folder/x.svg";
     let (status, _, errors) = output(with_images(uniprof(&["report", out]).arg(&path)));
     assert_eq!(status, 2);
@@ -297,6 +327,9 @@ fn a_diff_names_both_sides_and_fails_only_when_told_to() {
     let mut command = uniprof(&["diff", "--json", "--html=-"]);
     let (status, _, errors) = output(with_images(command.arg(&a).arg(&b)));
     assert!(status == 2 && errors.contains("--html=FILE"), "{errors}");
+    let mut command = uniprof(&["diff", "--flame=-"]);
+    let (status, _, errors) = output(with_images(command.arg(&a).arg(&b)));
+    assert!(status == 2 && errors.contains("--flame=FILE"), "{errors}");
     let page = folder.path().join("d.html");
     let html = format!("--html={}", page.display());
     let mut command = uniprof(&["diff", &html]);

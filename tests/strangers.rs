@@ -237,6 +237,43 @@ fn a_signal_ends_a_recorder_that_embeds() {
     assert_eq!(code, 0, "{said}");
 }
 
+/// A service manager may send its signal to one process alone.
+#[test]
+fn a_signal_ends_runs_and_their_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let work = "touch begun; i=0; while [ $i -lt 3000000 ]; do i=$((i+1)); done; touch done";
+    let words = ["record", "--runs", "2", "--", "sh", "-c", work];
+    let child = uniprof(&words, folder);
+    kit::wait_until("a run", Duration::from_secs(60), || {
+        folder.join("begun").exists()
+    });
+    signal(&child, "TERM");
+    let output = end_of(child);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("SIGTERM in run 1 of 2"), "{said}");
+    assert!(!folder.join("done").exists(), "the command ran to its end");
+    let left = std::fs::read_dir(folder.join("runs")).unwrap().count();
+    assert_eq!(left, 0);
+}
+
+#[test]
+fn runs_have_a_folder_whose_name_may_begin_with_a_hyphen() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let (code, said) = run(&["record", "--runs", "2", "-o", "-", "--", "true"], folder);
+    assert_eq!(code, 2, "{said}");
+    assert!(said.contains("name a folder with -o"), "{said}");
+    assert_eq!(std::fs::read_dir(folder).unwrap().count(), 0);
+    let busy = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+    let mut words = vec!["record", "--no-embed", "-F", "999", "--runs", "1"];
+    words.extend(["-o=-runs", "--", "sh", "-c", busy]);
+    let (code, said) = run(&words, folder);
+    assert_eq!(code, 0, "{said}");
+    assert!(folder.join("-runs/001.uprof").exists());
+}
+
 #[test]
 fn the_commands_status_is_told_and_passed_on_if_asked_for() {
     let folder = tempfile::tempdir().unwrap();

@@ -225,6 +225,29 @@ fn what_is_no_trace_is_refused_with_what_was_tried() {
     assert!(!out.exists());
 }
 
+#[test]
+fn lines_of_stacks_that_are_not_understood_are_told_by_the_status() {
+    let folder = tempfile::tempdir().unwrap();
+    let (text, out) = (
+        folder.path().join("stacks.txt"),
+        folder.path().join("run.uprof"),
+    );
+    std::fs::write(&text, "main;work 3\nmain;work three\n").unwrap();
+    let import = |flags: &[&str]| {
+        let mut command = uniprof(&["import", "-f", "folded", "-o"]);
+        let output = command.arg(&out).args(flags).arg(&text).output().unwrap();
+        (output.status.code(), kit::text(&output.stderr))
+    };
+    let (status, said) = import(&["--clock", "monotonic"]);
+    assert_eq!(status, Some(2), "{said}");
+    assert!(said.contains("--clock is for traces"), "{said}");
+    assert!(!out.exists());
+    let (status, said) = import(&[]);
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("1 lines were not understood"), "{said}");
+    run(uniprof(&["report"]).arg(&out));
+}
+
 /// Every view and export of a recording of calls says that its numbers are times.
 #[test]
 fn views_and_exports_are_in_time() {

@@ -199,8 +199,15 @@ impl<'a> Block<'a> {
         let raw_bytes = self.raw_bytes as usize;
         let raw = match Codec::from_number(self.codec) {
             Some(Codec::Plain) => self.stored.to_vec(),
-            Some(Codec::Zstd) => zstd::bulk::decompress(&self.stored, raw_bytes)
-                .map_err(|error| Fault::Zstd(error.to_string()))?,
+            Some(Codec::Zstd) => {
+                // The library would put several frames together.
+                let frame_bytes = zstd::zstd_safe::find_frame_compressed_size(&self.stored);
+                if frame_bytes.is_ok_and(|bytes| bytes != self.stored.len()) {
+                    return Err(Fault::Zstd("the payload is more than one frame".into()));
+                }
+                zstd::bulk::decompress(&self.stored, raw_bytes)
+                    .map_err(|error| Fault::Zstd(error.to_string()))?
+            }
             None => return Err(Fault::unknown("codec", self.codec)),
         };
         if raw.len() != raw_bytes {

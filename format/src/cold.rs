@@ -380,6 +380,8 @@ pub const PAUSED_BY_OTHERS_NS: &str = "paused_by_others_ns";
 pub const COUNTED_TIME_NS: &str = "processor_time_counted_ns";
 /// See [`COUNTED_TIME_NS`].
 pub const SAMPLED_TIME_NS: &str = "processor_time_sampled_ns";
+/// The name of the total of a recovered recording that is the number of damaged places of the file.
+pub const DAMAGED_PLACES: &str = "damaged places";
 
 tags! {
     /// Reasons why a recording ended.

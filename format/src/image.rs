@@ -142,6 +142,11 @@ impl ImagePart {
         }
     }
 
+    /// The size of its sections in bytes, without identity and symbols.
+    pub fn sections_bytes(&self) -> usize {
+        self.others.iter().map(|(_, bytes)| bytes.len()).sum()
+    }
+
     /// Appends the encoded part.
     pub fn put(&self, out: &mut Vec<u8>) {
         let mut bytes = Vec::new();

@@ -8,8 +8,8 @@ mod joined;
 pub use joined::Joined;
 
 use crate::block::{Block, Payload};
-use crate::cold::{End, EndReason, Loss, LossReason, Metadata};
-use crate::damage::Damage;
+use crate::cold::{DAMAGED_PLACES, End, EndReason, Loss, LossReason, Metadata};
+use crate::damage::{Damage, DamageKind};
 use crate::error::{DecodeError, Fault};
 use crate::layout::BlockType;
 use crate::scanner::Item;
@@ -72,6 +72,14 @@ impl Recovered {
         Loss::new(LossReason::Damaged, count, [block.first_ns, block.last_ns])
     }
 
+    /// The number of damaged places. A missing end is none; the reason of the new one says it.
+    fn damaged_places(&self) -> u64 {
+        let damages = self.damages.iter();
+        let damages = damages.filter(|damage| damage.kind != DamageKind::Unfinished);
+        let listed = damages.count() + self.undecodable.len();
+        self.more_damages.saturating_add(listed as u64)
+    }
+
     /// The end record of the new recording.
     fn new_end(&self, last_ns: u64) -> End {
         let end = self.end.clone().unwrap_or(End {
@@ -80,9 +88,9 @@ impl Recovered {
             message: "the recording had no end record".into(),
             totals: Vec::new(),
         });
-        let places = self.damages.len() as u64 + self.more_damages;
+        let places = self.damaged_places();
         let mut totals = end.totals;
-        totals.push(("damaged places".into(), places));
+        totals.push((DAMAGED_PLACES.into(), places));
         totals.push(("bytes skipped in recovery".into(), self.skipped_bytes));
         totals.push(("samples lost with damage".into(), self.lost_samples));
         let lost = self.lost_samples;
@@ -123,22 +131,25 @@ pub fn recover<'a, W: Write>(
             }
         };
         last_ns = block.last_ns.max(last_ns);
-        match block.known_type() {
-            Some(BlockType::End) => {
-                if let Ok(Payload::End(end)) = block.payload() {
-                    recovered.end = Some(end);
-                }
-                continue;
+        if block.known_type() == Some(BlockType::End) {
+            if let Ok(Payload::End(end)) = block.payload() {
+                recovered.end = Some(end);
             }
-            Some(BlockType::Metadata) => recovered.has_metadata = true,
-            _ if recovered.blocks == 0 => writer.metadata(&lost_metadata(), block.first_ns)?,
-            _ => {}
+            continue;
         }
-        match decode(&block) {
-            // Unknown numbers are from a newer version, which may be able to read the block.
-            (_, None | Some(Fault::Unknown { .. })) => writer.copy(&block)?,
-            (samples, Some(fault)) => {
-                losses.push(recovered.undecodable(&block, fault, samples));
+        let (samples, fault) = decode(&block);
+        // Unknown numbers are from a newer version, which may be able to read the block.
+        let fault = fault.filter(|fault| !matches!(fault, Fault::Unknown { .. }));
+        if block.known_type() == Some(BlockType::Metadata) && fault.is_none() {
+            recovered.has_metadata = true;
+        } else if recovered.blocks == 0 {
+            writer.metadata(&lost_metadata(), block.first_ns)?;
+        }
+        match fault {
+            None => writer.copy(&block)?,
+            Some(fault) => {
+                let loss = recovered.undecodable(&block, fault, samples);
+                losses.extend((loss.count > 0).then_some(loss));
                 block.samples = samples;
                 write_decodable(&mut writer, &block)?;
             }

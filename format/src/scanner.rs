@@ -117,6 +117,10 @@ pub(crate) struct Scanner {
     open: Option<Stretch>,
     /// Sequence number of the next block.
     sequence: u32,
+    /// Checksum of the header of block 0, if it was found.
+    first: Option<u32>,
+    /// Sequence number of the next block of another recording that was appended.
+    foreign: Option<u32>,
     samples_seen: u64,
     last_ns: Option<u64>,
     rechecked_bytes: u64,
@@ -146,6 +150,8 @@ impl Scanner {
             at: start as u64,
             open: None,
             sequence: 0,
+            first: None,
+            foreign: None,
             samples_seen: 0,
             last_ns: None,
             rechecked_bytes: 0,
@@ -216,8 +222,8 @@ impl Scanner {
     fn block<'a>(&mut self, header: BlockHeader, stored: &'a [u8]) -> Option<Item<'a>> {
         let bytes = (BlockHeader::BYTES + stored.len()) as u64;
         self.found = true;
-        // The samples of a repeated block must not be counted twice.
-        if header.sequence.get() < self.sequence {
+        // The samples of a repeated block must not be counted twice, and those of another recording not at all.
+        if self.is_repeated(&header) {
             self.open_stretch(DamageKind::Repeated, 0);
             self.at += bytes;
             return None;
@@ -240,6 +246,9 @@ impl Scanner {
             return Some(Item::Damage(damage));
         }
         let block = Block::new(self.at, &header, stored);
+        if block.sequence == 0 {
+            self.first = Some(header.header_crc.get());
+        }
         self.at += bytes;
         self.sequence = block.sequence.saturating_add(1);
         self.samples_seen = block
@@ -252,6 +261,21 @@ impl Scanner {
             self.ended = true;
         }
         Some(Item::Block(block))
+    }
+
+    /// Whether a sound block came before, or is of another recording: that begins with a block 0 that is not this
+    /// one's, and goes on as long as its blocks follow each other.
+    fn is_repeated(&mut self, header: &BlockHeader) -> bool {
+        let sequence = header.sequence.get();
+        let begins = sequence == 0 && self.sequence > 0;
+        if begins && self.first != Some(header.header_crc.get()) {
+            self.foreign = Some(0);
+        }
+        if self.foreign == Some(sequence) {
+            self.foreign = sequence.checked_add(1);
+            return true;
+        }
+        self.ended || sequence < self.sequence
     }
 
     /// Handles the end of the file; reports once what is missing there.

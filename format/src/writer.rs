@@ -144,7 +144,7 @@ impl<W: Write> Writer<W> {
 
     /// Sets the number of spans that the recording had before the next ones, if some of another recording are copied;
     /// `None`, if unknown, leaves it unchanged.
-    pub(crate) fn spans_before(&mut self, before: Option<u64>) {
+    pub fn spans_before(&mut self, before: Option<u64>) {
         self.spans.before = before.unwrap_or(self.spans.before);
     }
 

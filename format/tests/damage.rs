@@ -7,7 +7,7 @@ mod bounds;
 mod fixture;
 
 use bounds::{alone, bounded};
-use fixture::{read_slice, read_stream, small_recording};
+use fixture::{other_recording, read_slice, read_stream, small_recording};
 use std::io::Read;
 use uprof::{Block, Damage, DamageKind, Item, OpenError, StreamReader};
 
@@ -196,15 +196,27 @@ fn a_block_taken_out_is_missing_and_one_twice_is_repeated() {
 #[test]
 fn two_recordings_in_one_file_are_read_as_the_first() {
     let _turn = alone();
-    let bytes = small_recording();
-    let both = [&bytes[..], &bytes[..]].concat();
-    let (found, damages) = split(read_both(&both).unwrap());
-    assert_eq!(found, whole(&bytes));
-    let [damage] = &damages[..] else {
-        panic!("{damages:?}")
-    };
-    assert_eq!(damage.offset, bytes.len() as u64);
-    assert_eq!(damage.bytes, bytes.len() as u64);
+    let (bytes, other) = (small_recording(), other_recording());
+    let blocks = whole(&bytes);
+    assert!(whole(&other).len() > blocks.len());
+    let cut = ends_at(&blocks[4]);
+    // The first is whole, cut between two blocks, and cut inside one.
+    for (first, kept) in [(bytes.len(), blocks.len()), (cut, 5), (cut + 30, 5)] {
+        let both = [&bytes[..first], &other].concat();
+        let (found, damages) = split(read_both(&both).unwrap());
+        assert_eq!(found, blocks[..kept], "{first} bytes");
+        let [damage] = &damages[..] else {
+            panic!("{damages:?}")
+        };
+        assert_eq!(damage.offset, ends_at(&blocks[kept - 1]) as u64);
+        assert_eq!(damage.offset + damage.bytes, both.len() as u64);
+        // The same one again has what the first part lacks.
+        let both = [&bytes[..first], &bytes].concat();
+        let (found, damages) = split(read_both(&both).unwrap());
+        let found = found.iter().map(|block| block.sequence);
+        assert!(found.eq(0..blocks.len() as u32), "{first} bytes");
+        assert_eq!(damages.len(), 1, "{damages:?}");
+    }
 }
 
 #[test]

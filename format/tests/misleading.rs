@@ -8,8 +8,8 @@ mod fixture;
 mod forge;
 
 use bounds::{alone, bounded};
-use fixture::{UUID, read_slice, read_stream, small_recording};
-use forge::{flagged_columns, header, read_one, recording_of};
+use fixture::{UUID, other_recording, read_slice, read_stream, small_recording};
+use forge::{columns, flagged_columns, header, read_one, recording_of, recording_of_stored};
 use uprof::layout::MAX_PAYLOAD_BYTES;
 use uprof::{BlockHeader, BlockType, DamageKind, Item, Payload, Preamble};
 use zerocopy::IntoBytes;
@@ -91,6 +91,30 @@ fn a_damaged_block_of_a_monitor_does_not_give_its_blocks() {
         panic!("{items:?}")
     };
     assert_eq!(damage.kind, DamageKind::Truncated);
+    // Its header is damaged, so its blocks are found. They are none of this recording, whose next block comes.
+    let (header, other) = ([0x5A; BlockHeader::BYTES], other_recording());
+    let bytes = [&sound[..first], &header, &other, &sound[first..]].concat();
+    let items = read_slice(&bytes).unwrap();
+    assert_eq!(items, read_stream(&bytes, 100).unwrap());
+    assert_eq!(items.len(), 1 + read_slice(&sound).unwrap().len());
+    assert!(matches!(&items[1], Item::Damage(damage) if damage.samples == Some(0)));
+}
+
+#[test]
+fn a_payload_of_two_frames_is_refused() {
+    let _turn = alone();
+    // One task, two rows.
+    let payload = columns(&[(1, vec![0, 3]), (3, vec![100, 0, 10])]);
+    let read = |stored: &[u8]| {
+        let (of, length) = (BlockType::Samples, payload.len());
+        read_one(&recording_of_stored(of, 2, length, stored))
+    };
+    let frame = |bytes: &[u8]| zstd::bulk::compress(bytes, 1).unwrap();
+    assert_eq!(read(&frame(&payload)), (2, None));
+    let (head, tail) = payload.split_at(3);
+    let (rows, message) = read(&[frame(head), frame(tail)].concat());
+    assert_eq!(rows, 0);
+    assert!(message.unwrap().contains("more than one frame"));
 }
 
 #[test]

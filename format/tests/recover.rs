@@ -5,10 +5,10 @@ mod fixture;
 
 use fixture::{UUID, end, small_recording};
 use std::io;
-use uprof::cold::{EndReason, LossReason, Metadata};
+use uprof::cold::{DAMAGED_PLACES, EndReason, LossReason, Metadata};
 use uprof::{
-    Block, BlockHeader, Codec, Frame, Item, Payload, Recovered, Sample, SliceReader, StreamReader,
-    Task, Writer, recover,
+    Block, BlockHeader, Codec, DamageKind, Frame, Item, Payload, Recovered, Sample, SliceReader,
+    StreamReader, Task, Writer, recover,
 };
 use zerocopy::FromBytes;
 
@@ -78,8 +78,18 @@ fn every_single_damage_is_recovered_from() {
         assert_eq!(recovered.has_metadata, lost.block_type != 1, "byte {at}");
         assert_eq!(recovered.samples + recovered.lost_samples, 31, "byte {at}");
         check_losses(&after, u64::from(lost.samples));
+        assert_eq!(damaged_places(&after), 1, "byte {at}");
         assert_eq!(after[0].block_type, 1, "metadata comes first");
     }
+}
+
+/// How many damaged places there were, as the end says.
+fn damaged_places(after: &[Block<'_>]) -> u64 {
+    let Payload::End(end) = after[after.len() - 1].payload().unwrap() else {
+        panic!("no end")
+    };
+    let places = end.totals.iter().find(|(name, _)| name == DAMAGED_PLACES);
+    places.unwrap().1
 }
 
 /// Samples lost with damage are reported as a loss.
@@ -121,6 +131,10 @@ fn every_prefix_is_recovered() {
             true => assert_eq!(new_end.reason, end().reason),
             false => assert_eq!(new_end.reason, EndReason::Cut),
         }
+        // A cut between two blocks is in the reason alone.
+        let mut damages = recovered.damages.iter();
+        let is_inside = damages.any(|damage| damage.kind == DamageKind::Truncated);
+        assert_eq!(damaged_places(&after), u64::from(is_inside));
     }
 }
 
@@ -134,6 +148,29 @@ fn lost_metadata_is_said_to_be_lost() {
     };
     assert_ne!(metadata, Metadata::default());
     assert_eq!(metadata.notes[0].0, "recovered");
+}
+
+#[test]
+fn metadata_that_can_not_be_decoded_are_said_to_be_lost() {
+    let writer = Writer::create(Vec::new(), UUID, &Metadata::default(), 5).unwrap();
+    let mut bytes = writer.finish(&end()).unwrap();
+    let length = blocks(&bytes)[0].file_bytes() as usize;
+    let (header, payload) = BlockHeader::mut_from_prefix(&mut bytes[32..][..length]).unwrap();
+    // The section of the target begins with its kind.
+    let section = payload.windows(2).position(|bytes| bytes == [3, 5]);
+    payload[section.unwrap() + 2] = 99;
+    header.payload_crc = crc32fast::hash(payload).into();
+    header.header_crc = header.checksum().into();
+    let (out, recovered) = recovered(&bytes);
+    assert!(!recovered.has_metadata);
+    assert_eq!(recovered.undecodable.len(), 1);
+    let after = blocks(&out);
+    let Payload::Metadata(metadata) = after[0].payload().unwrap() else {
+        panic!("no metadata")
+    };
+    assert_eq!(metadata.notes[0].0, "recovered");
+    assert_eq!((after.len(), after[0].first_ns), (2, 5));
+    assert_eq!(damaged_places(&after), 1);
 }
 
 #[test]

@@ -374,6 +374,10 @@ pub trait StopWorld: Send {
     /// Says why sampling can't go on.
     fn between(&mut self, sink: &mut Sink) -> Result<Life, SourceError>;
 
+    /// Lets go of a guest that needs the sampler even between samples, as it may take a minute to write what is left.
+    /// Called once, after the last sample.
+    fn release(&mut self) {}
+
     /// Totals for the end of the recording, such as round trips or hypercalls: name and count.
     fn totals(&self) -> Vec<(String, u64)> {
         Vec::new()

@@ -2,10 +2,12 @@
 //!
 //! Input: slots and notes from the ring, and reports of the guest's observers. Output: the bytes of a recording.
 //! `encoder` is the thread, `pending` holds records until the next block, `monitor_part` bytes of the monitor's
-//! recording, and `placement` finds the images of a guest in its code. `flight_recorder` is an output of which only the
-//! last minute is kept. Nothing here reaches the guest itself.
+//! recording, and `placement` finds the images of a guest in its code. `wall_clock` ties the recording's time to that
+//! of the day. `flight_recorder` is an output of which only the last minute is kept. Nothing here reaches the guest
+//! itself.
 
 pub mod shared_observer;
+mod wall_clock;
 mod pending;
 mod placement;
 pub mod guest_kernels;

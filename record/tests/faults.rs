@@ -5,16 +5,16 @@ mod fake;
 
 use std::io::{self, ErrorKind, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use uniprof_record::Ending;
 use uniprof_record::ring::Sink;
-use uniprof_record::source::{Hot, Vcpu, Vcpus};
+use uniprof_record::source::{Hot, Namer, NamerAnswer, Vcpu, Vcpus};
 use uniprof_record::{Counters, Facts, Life, Plan, Source, SourceError, StopWorld, Summary};
 use uniprof_record::{monotonic_ns, realtime_ns};
-use uprof::cold::{End, EndReason, LossReason, Target};
-use uprof::{Item, Payload, SliceReader, Stop};
+use uprof::cold::{ClockPair, End, EndReason, Loss, LossReason, ModuleChange, ModuleEvent, Target};
+use uprof::{Frame, Item, Payload, SliceReader, Stop};
 
 /// The calls of the fake guest that fail, counted from 1; 0 means none.
 #[derive(Debug, Clone, Default)]
@@ -204,6 +204,7 @@ struct Contents {
     lengths: Vec<(usize, usize)>,
     times_ns: Vec<u64>,
     lost: Vec<(LossReason, u64)>,
+    losses: Vec<Loss>,
     realtime_ns: Vec<i64>,
     end: Option<End>,
 }
@@ -233,6 +234,7 @@ fn read(bytes: &[u8]) -> Contents {
             Payload::Losses(losses) => {
                 let counts = losses.iter().map(|loss| (loss.reason, loss.count));
                 found.lost.extend(counts);
+                found.losses.extend(losses);
             }
             Payload::Clocks(pairs) => {
                 found
@@ -507,6 +509,9 @@ fn deadlines_that_pass_while_a_freeze_drags_on_are_counted() {
     assert!(missed >= 600, "{missed} of about 700 deadlines");
     assert_eq!(missed, lost(&summary.lost, LossReason::Deadline));
     assert!(summary.cost.max_ns >= 700_000_000);
+    // The time that lacks samples is told.
+    let longest_ns = found.losses.iter().map(|loss| loss.last_ns - loss.first_ns);
+    assert!(longest_ns.max() >= Some(700_000_000), "{:?}", found.losses);
     // Samples that were missed or taken add up to the rate.
     let all = found.samples + missed;
     assert!((1_900..2_100).contains(&all), "{all} deadlines in 2 s");
@@ -529,15 +534,63 @@ fn the_time_asked_for_begins_when_sampling_can() {
     let (summary, bytes) = record(source, &plan);
     let found = read(&bytes);
     assert_eq!(found.samples % 4, 0);
-    let rounds = found.samples / 4;
+    // A deadline that is missed loses a sample of each vCPU.
     let missed = lost(&summary.lost, LossReason::Deadline);
+    assert_eq!(missed % 4, 0);
+    let (rounds, missed) = (found.samples / 4, missed / 4);
     assert!(
         (99..=101).contains(&(rounds + missed)),
         "{rounds} rounds, {missed} missed"
     );
 }
 
-/// Steps of the wall clock have no effect, because only one pair of clock values contains it.
+/// A namer that misses something when sampling has ended, and remembers when that was.
+struct LateNamer(Arc<AtomicU64>);
+
+impl Namer for LateNamer {
+    fn begin(&mut self, clock: ClockPair) -> ModuleEvent {
+        ModuleEvent {
+            time_ns: clock.monotonic_ns,
+            space: 0,
+            what: ModuleChange::Cleared,
+        }
+    }
+
+    fn see(&mut self, _: &[Frame]) {}
+
+    fn ask(&mut self, event: ModuleEvent) -> Option<ModuleEvent> {
+        Some(event)
+    }
+
+    fn answer(&mut self, last: bool) -> NamerAnswer {
+        if last {
+            self.0.store(monotonic_ns(), Ordering::Relaxed);
+        }
+        NamerAnswer {
+            lost: u64::from(last),
+            ..NamerAnswer::default()
+        }
+    }
+}
+
+/// Names of many files may take a minute, in which nobody samples.
+#[test]
+fn what_the_recorder_does_after_the_last_sample_is_no_part_of_the_recording() {
+    let asked_ns = Arc::new(AtomicU64::new(0));
+    let (mut source, _) = fake(1, Faults::default());
+    source.namer = Some(Box::new(LateNamer(Arc::clone(&asked_ns))));
+    let (_, bytes) = record(source, &plan(300));
+    let found = read(&bytes);
+    let end_ns = found.end.unwrap().time_ns;
+    assert!(found.times_ns.iter().all(|time_ns| *time_ns <= end_ns));
+    assert!(end_ns <= asked_ns.load(Ordering::Relaxed));
+    // Nor does it lose anything at a later time.
+    let mut losses = found.losses.iter();
+    let unnamed = losses.find(|loss| loss.reason == LossReason::EventsLost);
+    assert_eq!(unnamed.map(|loss| loss.last_ns), Some(end_ns));
+}
+
+/// Steps of the wall clock have no effect, because only pairs of clock values contain it.
 #[test]
 fn times_are_of_the_monotonic_clock() {
     let (source, _) = fake(1, Faults::default());

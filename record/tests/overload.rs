@@ -1,11 +1,13 @@
-//! A source that is faster than the encoder the whole time. The ring is never empty, and everything but
+//! A source that is faster than the encoder the whole time, or at its end. The ring is never empty, and everything but
 //! samples must get through even so.
 
+use std::io::{self, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use uniprof_record::monotonic_ns;
 use uniprof_record::ring::Sink;
+use uniprof_record::slot::NoteKind;
 use uniprof_record::source::Hot;
 use uniprof_record::{Counters, Facts, Life, Plan, Pushed, Source, SourceError};
 use uprof::cold::{LossReason, Target};
@@ -110,4 +112,103 @@ fn an_encoder_that_never_catches_up_still_tells_losses_and_progress() {
     );
     assert_eq!(summary.samples, samples);
     assert_eq!(summary.lost, [(LossReason::RingFull, lost)]);
+}
+
+/// What output and source know of each other.
+#[derive(Default)]
+struct Gate {
+    has_begun: AtomicBool,
+    /// Whether the encoder waits for the output.
+    is_closed: AtomicBool,
+    is_over: AtomicBool,
+}
+
+/// Accepts nothing from the first sample until a while after the last.
+struct Stalled {
+    bytes: Vec<u8>,
+    gate: Arc<Gate>,
+}
+
+impl Write for Stalled {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Gate {
+            has_begun,
+            is_closed,
+            is_over,
+        } = &*self.gate;
+        if has_begun.load(Ordering::SeqCst) && !is_closed.swap(true, Ordering::SeqCst) {
+            while !is_over.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // The sampler comes to its end meanwhile.
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        self.bytes.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Loses samples when the encoder has all notes. It is named late because it is not a real guest.
+struct Late {
+    facts: Facts,
+    gate: Arc<Gate>,
+}
+
+impl Pushed for Late {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn start(&mut self) -> Result<(), SourceError> {
+        self.gate.has_begun.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn wait(&mut self, _: u16) -> Result<(), SourceError> {
+        std::thread::sleep(Duration::from_millis(1));
+        Ok(())
+    }
+
+    fn drain(&mut self, sink: &mut Sink) -> Result<Life, SourceError> {
+        let (now_ns, task) = (monotonic_ns(), Task { space: 0, vcpu: 0 });
+        if !self.gate.is_closed.load(Ordering::SeqCst) {
+            if let Some(mut slot) = sink.take(now_ns) {
+                slot.reset(now_ns, task, State::Running);
+                slot.push_frame(Frame::return_address(0x1000));
+                sink.put(slot);
+            }
+            return Ok(Life::Alive);
+        }
+        while sink.note(now_ns, task, NoteKind::Named, b"vCPU 0") {}
+        sink.lose(LossReason::Deadline, 7, now_ns);
+        Ok(Life::Ended("it has ended".into()))
+    }
+
+    fn finish(&mut self, _: &mut Sink) {
+        self.gate.is_over.store(true, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn losses_at_the_end_are_counted_however_late_the_encoder_is() {
+    let gate = Arc::<Gate>::default();
+    let facts = Facts::new(Target::default());
+    let late = Late {
+        facts,
+        gate: Arc::clone(&gate),
+    };
+    let source = Source::of(Hot::Pushed(Box::new(late)));
+    let output = Stalled {
+        bytes: Vec::new(),
+        gate,
+    };
+    let summary = uniprof_record::record(source, output, &Plan::default(), Arc::default()).unwrap();
+    assert!(
+        summary.lost.contains(&(LossReason::Deadline, 7)),
+        "{:?}",
+        summary.lost
+    );
 }

@@ -38,6 +38,8 @@ pub struct BundledImage {
     pub rules: usize,
     /// Its size before compression (bytes).
     pub size_bytes: usize,
+    /// The size of what no block has room for, and that is left out (bytes).
+    pub left_out_bytes: usize,
 }
 
 /// The result of bundling.
@@ -113,14 +115,14 @@ pub fn bundle(
     let writer = Writer::without_metadata(out, uuid)?;
     let written = if redact {
         let redactor = Redactor::new(recording, &unwinders, &idle, writer);
-        write(recording, opened, images, redactor, &mut bundled.images)
+        write(recording, opened, images, redactor, &mut bundled)
     } else {
         let whole = Whole {
             writer,
             idle: &idle,
             tells_idle: Idle::may_tell(recording),
         };
-        write(recording, opened, images, whole, &mut bundled.images)
+        write(recording, opened, images, whole, &mut bundled)
     };
     let RedactionSummary { removed, left } = written?;
     (bundled.removed, bundled.left) = (removed, left);
@@ -133,7 +135,7 @@ fn write(
     blocks: impl Iterator<Item = io::Result<Item<'static>>>,
     images: Vec<Embedded>,
     mut output: impl Output,
-    bundled: &mut Vec<BundledImage>,
+    bundled: &mut BundleSummary,
 ) -> io::Result<RedactionSummary> {
     for item in blocks {
         match item? {
@@ -143,7 +145,16 @@ fn write(
     }
     output.modules(recording.assumed())?;
     for image in images {
-        bundled.push(output.image(image, recording.end_ns())?);
+        let image = output.image(image, recording.end_ns())?;
+        if image.left_out_bytes > 0 {
+            bundled.warnings.push(format!(
+                "{}: {} MiB of its tables are left out, since no block has room for names or unwind rules of that \
+                 length: reports need the image",
+                image.path,
+                image.left_out_bytes >> 20,
+            ));
+        }
+        bundled.images.push(image);
     }
     let end = recording.end().cloned();
     output.finish(&end.unwrap_or_else(|| no_end(recording)))

@@ -39,6 +39,7 @@ mod rule;
 
 pub use calls::{CallDiff, Comparable, comparable, diff_calls};
 pub use estimate::Estimate;
+pub(crate) use estimate::relative_interval;
 pub(crate) use inquiry::ASIDE;
 pub use inquiry::Inquiry;
 pub use matching::{Kind, Match};
@@ -47,7 +48,7 @@ pub(crate) use questions::ErrorRate;
 pub use rule::{Figure, Rule, RuleError, RuleSubject, RuleVerdict};
 pub use sequence::{RUNS_MIN, Sequence};
 pub use series::{BLOCKS, Cell, Counts, Item, Quantity, Series, Side};
-pub use settled::{AWAITED_SHARE, LookRates, Standing};
+pub use settled::{Ending, LookRates, Standing};
 pub(crate) use spread::LEAST_EFFECT;
 pub use times::{RunTime, TimeRatio, Times};
 pub use verdict::{Change, Verdicts, judge};
@@ -112,7 +113,7 @@ pub struct Comparison<S, V> {
     /// The times of whole runs, if the recordings are runs of a fixed piece of work.
     pub times: Option<Times>,
     /// Why no more runs were made, if it was for the comparison to decide.
-    pub ending: Option<String>,
+    pub ending: Option<Ending>,
     /// The options that it was made with.
     pub options: DiffOptions,
 }

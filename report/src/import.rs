@@ -55,6 +55,11 @@ enum Reads {
 type ReadStacks = fn(&mut dyn BufRead, &mut Importer<'_>) -> Result<(), ImportError>;
 
 impl Import {
+    /// Whether it is a trace: calls, whose times are on a clock.
+    pub fn is_trace(&self) -> bool {
+        matches!(self.read, Reads::Calls(_) | Reads::Records(_))
+    }
+
     /// Whether a sample of it has values of several types, one of which is chosen.
     pub fn has_sample_types(&self) -> bool {
         matches!(self.read, Reads::Profile(..))
@@ -216,6 +221,8 @@ pub struct ImportSummary {
     pub is_binary: bool,
     /// Number of lines that were skipped because they match no pattern of the format.
     pub skipped: u64,
+    /// What was understood and is not imported, in words.
+    pub left_out: Option<String>,
 }
 
 /// One error in a trace.
@@ -336,7 +343,8 @@ pub fn recognize(head: &[u8]) -> Result<&'static Import, UnknownFormat> {
                     said.push(format!("{}: {}", format.name, probe.reason()));
                 }
             }
-            Reads::Profile(fits, _) if fits(head) => best = best.or(Some((0, format))),
+            // Its first bytes say more than lines that may be stacks.
+            Reads::Profile(fits, _) if fits(head) => best = Some((0, format)),
             Reads::Profile(..) => said.push(format!("{}: its first bytes are others", format.name)),
             Reads::Stacks(read) => {
                 let whole = head.split_inclusive(|byte| *byte == b'\n');

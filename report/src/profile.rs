@@ -30,8 +30,7 @@ use crate::recording::account::Account;
 use crate::recording::survey::{Survey, survey};
 use crate::recording::unit::Unit;
 use crate::stacks::idle::IdlePlaces;
-use std::collections::{BTreeMap, HashMap};
-use uprof::State;
+use std::collections::HashMap;
 
 /// A gathered profile.
 #[derive(Debug, Default)]
@@ -55,17 +54,17 @@ pub struct Profile {
     pub exits: exits::ExitTable,
     /// The slowest calls, as many as the options ask for.
     pub slowest: Vec<slowest::SlowCall>,
-    /// Samples of each recording that are not counted.
+    /// What is known of each recording beside its stacks.
     pub not_counted: Vec<NotCounted>,
     /// Warnings: images that were refused, blocks that can't be decoded.
     pub warnings: Vec<String>,
 }
 
-/// Samples of a recording that are not counted because of their state.
+/// The account of one recording, and its samples that are not counted because of their state.
 #[derive(Debug, Default)]
 pub struct NotCounted {
-    /// Number of samples, by state.
-    pub by_state: BTreeMap<State, u64>,
+    /// Its samples and losses.
+    pub account: Account,
     /// Addresses where the guest idled, although its recorder could not detect idleness.
     pub(crate) idle: IdlePlaces,
     /// The survey of the recording, if it was made along with the profile.

@@ -30,6 +30,8 @@ pub struct Protocol {
     port: u16,
     /// The type of its messages.
     pub content_type: &'static str,
+    /// Whether another attempt may succeed after an answer with this status.
+    retries: fn(u16) -> bool,
     encode: fn(&Part<'_>) -> Vec<u8>,
     /// What an answer with a status of success says.
     accepted: fn(&[u8]) -> Verdict,
@@ -46,6 +48,7 @@ pub const PROTOCOLS: &[Protocol] = &[
         other_paths: &[],
         port: 4040,
         content_type: "application/proto",
+        retries: |status| matches!(status, 408 | 425 | 429 | 500 | 502..=504 | 506..=599),
         encode: pyroscope::encode,
         accepted: pyroscope::accepted,
         text: pyroscope::text,
@@ -57,6 +60,8 @@ pub const PROTOCOLS: &[Protocol] = &[
         other_paths: &["/v1/profiles"],
         port: 4318,
         content_type: "application/x-protobuf",
+        // Its specification forbids it after any other one: a Collector answers 500 to what it will never take.
+        retries: |status| matches!(status, 429 | 502..=504),
         encode: otlp::encode,
         accepted: otlp::accepted,
         text: otlp::text,
@@ -130,6 +135,14 @@ pub fn messages(
             start_ns: part.profile.time_nanos,
             body: (protocol.encode)(&part),
         })
+    })
+}
+
+/// A hash that is the same in every version (FNV-1a, of 64 bits).
+pub fn hash(words: &[&[u8]]) -> u64 {
+    let bytes = words.iter().copied().flatten();
+    bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
     })
 }
 

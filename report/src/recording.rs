@@ -8,6 +8,7 @@ mod monitor;
 mod damages;
 mod subject;
 mod kept_blocks;
+mod kept_names;
 mod window;
 mod intervals;
 pub(crate) mod unit;
@@ -45,8 +46,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use tasks::TaskNames;
 use uprof::cold::{
-    ClockPair, Code, End, Exits, HandledExit, Loss, Mapping, Metadata, ModuleEvent, ProcessTime,
-    SpaceEvent, TargetKind, TaskEvent, VcpuTime,
+    ClockPair, Code, DAMAGED_PLACES, End, EndReason, Exits, HandledExit, Loss, Mapping, Metadata,
+    ModuleEvent, ProcessTime, SpaceEvent, TargetKind, TaskEvent, VcpuTime,
 };
 use uprof::image::ImagePart;
 use uprof::{Block, BlockPlace, Item, Payload, SampleBlock, SpanBlock, StreamReader};
@@ -157,6 +158,8 @@ const CODES_MAX: usize = 128;
 pub(crate) const LIVES_MAX: usize = 64;
 /// The total by which a boot began later than its recording; others have none.
 pub(crate) const BEGUN_LATE_NS: &str = "boot_begun_late_ns";
+/// The total by which the period became longer, to keep to `--max-overhead`.
+const SLOWED_TO_NS: &str = "slowed_to_period_ns";
 
 impl Recording {
     /// Opens the recording at `path`, or standard input for `-`.
@@ -467,7 +470,11 @@ impl Recording {
 
     /// Start of the recording in nanoseconds since 1970-01-01 00:00 UTC, if it has a pair of clock values.
     pub fn start_realtime_ns(&self) -> Option<i64> {
-        let pair = self.clocks.first()?;
+        // Later, the wall clock may have been set, or the machine may have slept.
+        let is_before = |pair: &&ClockPair| pair.monotonic_ns <= self.start_ns;
+        let before = self.clocks.iter().filter(is_before);
+        let last = before.max_by_key(|pair| pair.monotonic_ns);
+        let pair = last.or(self.clocks.first())?;
         let behind = pair.monotonic_ns.wrapping_sub(self.start_ns) as i64;
         Some(pair.realtime_ns.wrapping_sub(behind))
     }
@@ -508,14 +515,21 @@ impl Recording {
 
     /// How much later than the recording its first boot began (nanoseconds); `None` of a guest that ran already.
     pub(crate) fn boot_begun_late_ns(&self) -> Option<u64> {
-        let mut totals = self.end.iter().flat_map(|end| &end.totals);
-        let late = totals.find(|(name, _)| name == BEGUN_LATE_NS);
-        late.map(|(_, late_ns)| *late_ns)
+        self.total(BEGUN_LATE_NS)
     }
 
-    /// The time between two samples (nanoseconds), as it was asked for; `None` if nothing was.
+    /// The time between two samples (nanoseconds): as it was asked for, or longer to keep to `--max-overhead`; `None`
+    /// if neither is known.
     pub(crate) fn period_ns(&self) -> Option<u64> {
-        1_000_000_000_000_u64.checked_div(self.metadata().sampling.rate_millihertz)
+        let asked_ns = 1_000_000_000_000_u64.checked_div(self.metadata.sampling.rate_millihertz);
+        self.total(SLOWED_TO_NS).max(asked_ns)
+    }
+
+    /// A total of the end record.
+    fn total(&self, wanted: &str) -> Option<u64> {
+        let mut totals = self.end.iter().flat_map(|end| &end.totals);
+        let found = totals.find(|(name, _)| name == wanted);
+        found.map(|(_, value)| *value)
     }
 
     /// Whether it says where the wall time of vCPUs went.
@@ -578,6 +592,20 @@ impl Recording {
         self.end.as_ref()
     }
 
+    /// Whether its recorder wrote no end: it was killed, or the file was truncated. The end record of what was
+    /// recovered or bundled of it says so.
+    pub fn was_cut(&self) -> bool {
+        let end = self.end.as_ref();
+        end.is_none_or(|end| end.reason == EndReason::Cut)
+    }
+
+    /// The number of damaged places of the file that it was recovered from.
+    pub fn recovered_places(&self) -> u64 {
+        let totals = self.end.iter().flat_map(|end| &end.totals);
+        let places = totals.filter(|(name, _)| name == DAMAGED_PLACES);
+        places.fold(0_u64, |sum, (_, places)| sum.saturating_add(*places))
+    }
+
     /// Sizes of the file's parts (bytes).
     pub fn sizes(&self) -> Sizes {
         self.sizes
@@ -626,4 +654,49 @@ fn is_stream(file: &File) -> io::Result<bool> {
     use std::os::unix::fs::FileTypeExt;
     let kind = file.metadata()?.file_type();
     Ok(kind.is_fifo() || kind.is_char_device() || kind.is_socket())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uprof::Writer;
+
+    /// A recording at 100 Hz that began at 1000 ns, with these pairs of clocks and this total.
+    fn recorded(pairs: &[(u64, i64)], (name, value): (&str, u64)) -> Recording {
+        let mut metadata = Metadata::default();
+        metadata.sampling.rate_millihertz = 100_000;
+        let mut writer = Writer::create(Vec::new(), [7; 16], &metadata, 1000).unwrap();
+        for &(monotonic_ns, realtime_ns) in pairs {
+            let pair = ClockPair {
+                monotonic_ns,
+                realtime_ns,
+                guest: None,
+            };
+            writer.clocks(&[pair]).unwrap();
+        }
+        let end = End {
+            time_ns: 9000,
+            reason: EndReason::Stopped,
+            message: String::new(),
+            totals: vec![(name.to_owned(), value)],
+        };
+        Recording::from_bytes("made", writer.finish(&end).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn the_start_is_dated_by_the_last_pair_of_clocks_before_it() {
+        let started = |pairs: &[(u64, i64)]| recorded(pairs, ("", 0)).start_realtime_ns();
+        // The clock was set before, and after.
+        let set = [(100, 5100), (900, 70_900), (2000, 42_000)];
+        assert_eq!(started(&set), Some(71_000));
+        assert_eq!(started(&set[2..]), Some(41_000));
+        assert_eq!(started(&[]), None);
+    }
+
+    #[test]
+    fn the_period_is_the_one_that_the_overhead_limit_led_to() {
+        let period_ns = |total| recorded(&[], total).period_ns();
+        assert_eq!(period_ns(("samples", 7)), Some(10_000_000));
+        assert_eq!(period_ns((SLOWED_TO_NS, 25_000_000)), Some(25_000_000));
+    }
 }

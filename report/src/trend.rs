@@ -221,7 +221,7 @@ fn warnings(points: &[Point], is_full: bool) -> Vec<String> {
     }
     if is_full {
         warnings.push(
-            "there are more functions than are counted; a larger --min-share leaves out small ones"
+            "there are more functions than are counted; a larger --min-share and --min-change leave out small ones"
                 .to_owned(),
         );
     }

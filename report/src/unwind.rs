@@ -7,6 +7,7 @@
 mod registers;
 mod memory;
 mod expression;
+mod signal;
 mod linkage;
 mod edges;
 mod table;

@@ -4,11 +4,15 @@ mod made;
 
 use made::Made;
 use uniprof_report::diff::flame::{self, Widths};
+use uniprof_report::diff::html::{self, PageOptions, Samples};
+use uniprof_report::diff::listing::{Fragment, ListingSource};
+use uniprof_report::diff::sentence::verdict;
 use uniprof_report::diff::{
-    BLOCKS, Diff, DiffOptions, Kind, Rule, RuleVerdict, Standing, TimeRatio, Times, diff, json,
-    table,
+    BLOCKS, Diff, DiffOptions, Ending, Kind, Rule, RuleVerdict, Standing, TimeRatio, Times, diff,
+    json, markdown, table,
 };
 use uniprof_report::images::Library;
+use uniprof_report::profile::{Profile, Sampled};
 use uniprof_report::recording::Recording;
 use uniprof_report::stacks::Tables;
 use uniprof_report::text::Screen;
@@ -17,6 +21,10 @@ use uniprof_report::views::flame::FlameOptions;
 /// 10 s at 1000 Hz. Of every 100 samples, `slow` are in `hash` and the rest in `parse` or `walk`, shuffled by
 /// a simple generator.
 fn recorded(seed: u64, slow: u64, names: &[&str]) -> Recording {
+    made::open(bytes_of(seed, slow, names))
+}
+
+fn bytes_of(seed: u64, slow: u64, names: &[&str]) -> Vec<u8> {
     const STACKS: [&[u64]; 3] = [&[1, 0], &[2, 0], &[3, 0]];
     let mut state = seed;
     let samples: Vec<Made> = (0..10_000)
@@ -38,7 +46,7 @@ fn recorded(seed: u64, slow: u64, names: &[&str]) -> Recording {
             }
         })
         .collect();
-    made::open(made::recording(names, &[], &samples))
+    made::recording(names, &[], &samples)
 }
 
 const NAMES: [&str; 4] = ["main", "parse", "hash", "walk"];
@@ -89,6 +97,47 @@ fn blocks_of_time_lie_within_the_part_that_is_looked_at() {
         // 2,000 samples in 120 blocks.
         assert!(totals.iter().all(|total| (16.0..=17.0).contains(total)));
     }
+    for account in &found.accounts {
+        assert_eq!((account.counted, account.outside), (2_000, 8_000));
+    }
+}
+
+/// Replaces the content of the first block of samples, with checksums that fit. Returns the number of its samples.
+fn make_undecodable(bytes: &mut [u8]) -> u64 {
+    const HEADER_BYTES: usize = 64;
+    let number = |bytes: &[u8], at: usize| {
+        let field: [u8; 4] = bytes[at..at + 4].try_into().unwrap();
+        u32::from_le_bytes(field) as usize
+    };
+    // The first block follows the preamble; format-spec.md, section 3, has the fields.
+    let mut at = 32;
+    while number(bytes, at + 48) == 0 {
+        at += HEADER_BYTES + number(bytes, at + 16);
+    }
+    let payload = at + HEADER_BYTES..at + HEADER_BYTES + number(bytes, at + 16);
+    bytes[payload.clone()].fill(0xff);
+    let sum = crc32fast::hash(&bytes[payload]);
+    bytes[at + 56..at + 60].copy_from_slice(&sum.to_le_bytes());
+    let sum = crc32fast::hash(&bytes[at..at + 60]);
+    bytes[at + 60..at + HEADER_BYTES].copy_from_slice(&sum.to_le_bytes());
+    number(bytes, at + 48) as u64
+}
+
+#[test]
+fn samples_that_can_not_be_decoded_are_missing_on_their_side() {
+    let mut bytes = bytes_of(2, 30, &NAMES);
+    let lost = make_undecodable(&mut bytes);
+    let found = compare(&[&recorded(1, 30, &NAMES)], &[&made::open(bytes)]);
+    let [a, b] = &found.accounts;
+    assert_eq!((a.undecoded, a.is_incomplete()), (0, false));
+    assert_eq!((b.undecoded, b.is_incomplete()), (lost, true));
+    let told = format!("undecodable: {lost} samples");
+    let mut warnings = found.warnings.iter();
+    assert!(
+        warnings.any(|it| it.starts_with("B is incomplete") && it.contains(&told)),
+        "{:?}",
+        found.warnings
+    );
 }
 
 #[test]
@@ -148,10 +197,89 @@ fn a_whole_that_takes_longer_breaks_a_rule_of_any_function() {
 #[test]
 fn the_same_workload_twice_shows_nothing() {
     let (a, b) = (recorded(3, 30, &NAMES), recorded(4, 30, &NAMES));
-    let found = compare(&[&a], &[&b]);
+    let mut found = compare(&[&a], &[&b]);
     assert_eq!(certain(&found), Vec::<String>::new());
     let all = Rule::parse("any>+0%").unwrap();
     assert!(matches!(all.verdict(&found), Ok(RuleVerdict::Passed(_))));
+    // The recorder ended these, so they say nothing of how long a run takes.
+    found.times = Some(Times::of([&[&a], &[&b]], false, 0.95));
+    assert_eq!(found.times, Some(Times::default()));
+    assert_eq!(verdict(&found.listing(false)), "No change is certain.");
+}
+
+#[test]
+fn a_legend_says_on_cpu_only_of_samples_in_the_default_states() {
+    let (a, b) = (recorded(3, 30, &NAMES), recorded(4, 30, &NAMES));
+    let mut found = compare(&[&a], &[&b]);
+    let legend = |found: &Diff| {
+        let mut out = Vec::new();
+        let form = table::TableOptions {
+            rows: 0,
+            paths: false,
+            explain: true,
+            screen: Screen::default(),
+        };
+        table::write(found, form, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        text.lines().last().unwrap().to_owned()
+    };
+    assert!(legend(&found).starts_with("Shares of on-CPU samples in percent"));
+    let idle = [uprof::State::Running, uprof::State::Blocked];
+    found.options.gather.filter.states = idle.into();
+    assert!(legend(&found).starts_with("Shares of samples in percent"));
+}
+
+#[test]
+fn names_of_functions_are_code_in_all_sentences_of_markdown() {
+    let (a, b) = (recorded(3, 30, &NAMES), recorded(4, 30, &NAMES));
+    let mut found = compare(&[&a], &[&b]);
+    found.ending = Some(Ending {
+        runs: 4,
+        standing: Standing {
+            certain: 0,
+            open: vec![
+                Fragment::Function("<T as `U`>::f|g".to_owned()),
+                Fragment::Words("processor time".to_owned()),
+            ],
+        },
+        size: 0.05,
+    });
+    let mut out = Vec::new();
+    let form = table::TableOptions {
+        rows: 0,
+        paths: false,
+        explain: false,
+        screen: Screen::default(),
+    };
+    markdown::write(&found, form, &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    let told = "neither certain nor excluded for ``<T as `U`>::f\\|g``, processor time: more";
+    assert!(text.contains(told), "{text}");
+}
+
+#[test]
+fn a_page_has_one_verdict_with_paths_too() {
+    let sides = [30, 36].map(|slow| [1, 2, 3].map(|seed| recorded(seed * slow, slow, &NAMES)));
+    let [a, b] = sides.each_ref().map(|side| side.iter().collect::<Vec<_>>());
+    let mut library = Library::default();
+    library.only_given = true;
+    let mut samples = Samples::default();
+    let mut take = |sampled: &Sampled, _: &Profile| samples.add(sampled);
+    let tables = Tables::of_builds(&library);
+    let options = DiffOptions::default();
+    let found = diff(&a, &b, &tables, &options, &|_, _| {}, Some(&mut take));
+    let [with, without] = [true, false].map(|paths| verdict(&found.listing(paths)));
+    assert_ne!(with, without);
+    let page = PageOptions {
+        paths: true,
+        chosen: String::new(),
+    };
+    let mut out = Vec::new();
+    html::write(&found, [&a, &b], samples, &page, &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    for told in [format!("<li>{with}</li>"), format!("<h2>{with}</h2>")] {
+        assert!(text.contains(&told), "no {told}");
+    }
 }
 
 #[test]
@@ -275,9 +403,9 @@ fn a_question_is_settled_if_a_change_is_certain_or_excluded() {
         processor: ratio([1.07, 1.178, 0.962, 1.071]),
     };
     let open = |times: &Times, size: f64| Standing::new(&found, times, size).open;
-    assert_eq!(open(&times, 5.0), Vec::<String>::new());
+    assert_eq!(open(&times, 5.0), []);
     // The certain one is settled, whatever its size, and so are those that it pushed.
-    assert_eq!(open(&times, 1e-6), Vec::<String>::new());
+    assert_eq!(open(&times, 1e-6), []);
     let equal = compare(&a, &[&recorded(11, 30, &NAMES), &recorded(12, 30, &NAMES)]);
     let left = Standing::new(&equal, &times, 1e-6).open;
     assert_eq!(left.len(), 3, "{left:?}");
@@ -286,8 +414,8 @@ fn a_question_is_settled_if_a_change_is_certain_or_excluded() {
         processor: ratio([1.5, 0.9, 1.0, 1.3]),
     };
     assert_eq!(
-        open(&vague, 0.05).last().map(String::as_str),
-        Some("processor time")
+        open(&vague, 0.05).last(),
+        Some(&Fragment::Words("processor time".to_owned()))
     );
     found.times = Some(times);
     let mut out = Vec::new();

@@ -292,20 +292,66 @@ fn split_files_that_are_gone_are_told() {
     let folder = folder.path();
     std::fs::write(folder.join("a.c"), SOURCE).unwrap();
     run(folder, "gcc -g -gsplit-dwarf -O1 -o app a.c");
-    let told = || {
-        let image = Arc::new(Image::open(&folder.join("app")).unwrap());
-        let table = SymbolTable::from_image(&image);
+    let bytes = std::fs::read(folder.join("app")).unwrap();
+    // The recorder keeps the image open, whatever is at its path.
+    let images = [
+        Image::open(&folder.join("app")).unwrap(),
+        Image::from_bytes("held", bytes).unwrap(),
+    ]
+    .map(Arc::new);
+    let told = |image: &Arc<Image>| {
+        let table = SymbolTable::from_image(image);
         let store = LineStore::default();
-        let lines = Lines::new(&store, &image, None, true).expect("no DWARF");
-        let _ = lines.find(table.address_of("outer").unwrap());
-        lines.missing().concat()
+        let lines = Lines::new(&store, image, None, true).expect("no DWARF");
+        let found = lines.find(table.address_of("outer").unwrap());
+        (lines.missing().concat(), found[0].function.clone())
     };
-    assert_eq!(told(), "");
+    let outer = Some("outer".to_owned());
+    for image in &images {
+        assert_eq!(told(image), (String::new(), outer.clone()));
+    }
+    let are_told = || {
+        for image in &images {
+            let (said, function) = told(image);
+            let wanted = "1 of them are missing or of another build, such as app-a.dwo";
+            assert!(said.contains(wanted), "{said}");
+            assert_eq!(function, None);
+        }
+    };
+    std::fs::write(folder.join("a.c"), SOURCE.replace("middle", "another")).unwrap();
+    run(folder, "gcc -g -gsplit-dwarf -O1 -o other a.c");
+    run(folder, "mv other-a.dwo app-a.dwo");
+    are_told();
     run(folder, "rm app-a.dwo");
+    are_told();
+}
+
+/// GNU ld leaves what it drops at address 0, where a small program has other functions within its length.
+#[test]
+fn functions_that_the_linker_dropped_are_nowhere() {
+    if Command::new("gcc").arg("--version").output().is_err() {
+        eprintln!("skipped: there is no gcc");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let many = "    haunt();\n".repeat(4096);
+    let dropped = format!(
+        "volatile int x;\n\
+         static inline __attribute__((always_inline)) void haunt(void) {{ x = x * 3; }}\n\
+         void ghost(void)\n{{\n{many}}}\n"
+    );
+    std::fs::write(folder.join("a.c"), SOURCE).unwrap();
+    std::fs::write(folder.join("b.c"), dropped).unwrap();
+    run(
+        folder,
+        "gcc -g -O1 -ffunction-sections -Wl,--gc-sections -o app a.c b.c",
+    );
+    let found = functions_of(&folder.join("app"), "");
+    assert!(found.contains("main"), "{found:?}");
     assert!(
-        told().contains("1 of them are missing, such as app-a.dwo"),
-        "{}",
-        told()
+        !found.contains("ghost") && !found.contains("haunt"),
+        "{found:?}"
     );
 }
 

@@ -8,6 +8,7 @@ use made::{Made, open};
 use uniprof_report::diff::{DiffOptions, diff, table};
 use uniprof_report::export::{FORMATS, folded};
 use uniprof_report::images::Library;
+use uniprof_report::profile::load::loads;
 use uniprof_report::profile::{Each, Options, Profile, Sampled, gather};
 use uniprof_report::recording::{Recording, Unit};
 use uniprof_report::stacks::Tables;
@@ -94,6 +95,26 @@ fn no_filter_changes_the_unit() {
         }
         assert_eq!(profile(&mixed, &options).account.counted, 0);
     }
+}
+
+#[test]
+fn a_wait_is_no_sample_to_info_and_to_the_load() {
+    let recording = open(waiting(false));
+    let survey = info::survey(&recording, &library(), &|_, _| {});
+    let lines = info::lines(&recording, &survey, false);
+    let line = |wanted: &str| {
+        let mut found = lines.iter().filter(|(name, _)| name == wanted);
+        found.next().map_or("", |(_, value)| value.as_str())
+    };
+    assert_eq!(line("samples"), "2 (2 running)");
+    assert_eq!(line("waits"), "5 (4 blocked, 1 ready)");
+    // The recorder works for them, too.
+    let cost = line("sampling time");
+    assert!(cost.ends_with("(5 samples and waits)"), "{cost}");
+    // Each thread has one sample of the 41 of its time.
+    let loads = loads(&recording, &profile(&recording, &Options::default()));
+    let busy = loads.iter().map(|load| (load.busy * 41.0).round());
+    assert_eq!(busy.collect::<Vec<_>>(), [1.0, 1.0]);
 }
 
 #[test]

@@ -87,6 +87,36 @@ fn what_makes_room_for_another_is_pushed_and_a_rule_goes_by_the_last_change() {
 }
 
 #[test]
+fn what_was_small_before_is_not_new() {
+    // A function with 0.3 % of the samples, and with 8 % from the tenth recording on.
+    let mut collector = Collector::new(TrendOptions {
+        order: Order::Given,
+        least_share: 0.05,
+        ..TrendOptions::default()
+    });
+    for number in 0..20 {
+        let noise = (number * 7919 % 13) as f64;
+        let small = noise + if number < 10 { 30.0 } else { 800.0 };
+        let point = Point {
+            name: format!("{number}.uprof"),
+            samples: 10_000.0,
+            ..Point::default()
+        };
+        let functions = [("main", 10_000.0 - small), ("grown", small)];
+        let functions = functions.map(|(name, count)| (sighting(name.to_owned()), count));
+        collector.push(point, functions).unwrap();
+    }
+    let trend = collector.finish().unwrap();
+    let grown = trend.functions.iter().find(|it| it.name == "grown");
+    let change = grown.unwrap().changes[0];
+    assert_eq!(change.at, 10);
+    assert!(
+        change.ratio().is_some_and(|ratio| ratio > 10.0),
+        "{change:?}"
+    );
+}
+
+#[test]
 fn levels_begin_with_a_version_where_versions_are_the_order() {
     let mut collector = Collector::new(TrendOptions {
         order: Order::Label("version".to_owned()),

@@ -876,6 +876,8 @@ fn a_diff_of_the_whole_time_names_the_exits_that_take_longer() {
             None,
         );
         let whole: Vec<f64> = found.series.sides.iter().map(|side| side.total()).collect();
+        // Five recordings of a vCPU a side.
+        assert_eq!(found.accounts.each_ref().map(|one| one.vcpus), [5, 5]);
         // A unit is the time that a sample stands for.
         assert!(
             whole.iter().all(|total| (total - 5000.0).abs() < 50.0),

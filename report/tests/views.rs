@@ -408,6 +408,51 @@ fn every_view_has_the_same_bytes_with_one_thread_and_with_two() {
     }
 }
 
+/// The width of all boxes whose text begins so, in percent of the picture's.
+fn width(svg: &str, text: &str) -> f64 {
+    let boxes = svg.split("<title>").filter(|one| one.starts_with(text));
+    let widths = boxes.map(|one| {
+        let (_, width) = one.split_once("width=\"").unwrap();
+        let (width, _) = width.split_once('%').unwrap();
+        width.parse::<f64>().unwrap()
+    });
+    widths.sum()
+}
+
+/// Samples come at any time of their periods, so that there are often two in one slot of the chart, and none in the
+/// next.
+#[test]
+fn a_chart_shows_all_time_of_a_vcpu_that_is_always_busy() {
+    let drawn = |every: u64| {
+        let samples: Vec<made::Made<'_>> = (1..=400_u64)
+            .filter(|period| period.is_multiple_of(every))
+            .map(|period| made::Made {
+                at_ms: period * 10 + period * 37 % 101 % 10,
+                thread: 7,
+                state: uprof::State::Running,
+                stack: &[1, 0],
+            })
+            .collect();
+        let recording = open(made::recording(&["main", "work"], &[], &samples));
+        let mut shown = chart::Chart::default();
+        let mut take = |sampled: &Sampled, _: &Profile| shown.add(sampled, "sh");
+        let mut library = Library::default();
+        library.only_given = true;
+        let each = Some(&mut take as &mut _);
+        let options = Options::default();
+        let found = gather(&[&recording], &library, &options, &|_, _| {}, each);
+        let mut out = Vec::new();
+        shown
+            .write(&found, 10_000_000, &titled("made"), &[], &mut out)
+            .unwrap();
+        let svg = String::from_utf8(out).unwrap();
+        width(&svg, "work (") / width(&svg, "sh (7) (")
+    };
+    let (always, half) = (drawn(1), drawn(2));
+    assert!(always > 0.99, "{always}");
+    assert!((0.49..0.51).contains(&half), "{half}");
+}
+
 #[test]
 fn a_chart_of_short_processes_is_full_of_their_code_and_has_a_key() {
     let stacks: [[u64; 2]; 2] = [[0, 1], [100, 0]];
@@ -438,19 +483,7 @@ fn a_chart_of_short_processes_is_full_of_their_code_and_has_a_key() {
         .write(&found, 1_000_000, &drawing, &[], &mut out)
         .unwrap();
     let svg = String::from_utf8(out).unwrap();
-    // Widths of the boxes with this name, in percent of the picture's width.
-    let wide = |name: &str| -> f64 {
-        let boxes = svg.split("<title>").filter(|one| one.starts_with(name));
-        let widths = boxes.map(|one| {
-            one.split_once("width=\"")
-                .unwrap()
-                .1
-                .split_once('%')
-                .unwrap()
-                .0
-        });
-        widths.map(|width| width.parse::<f64>().unwrap()).sum()
-    };
+    let wide = |name: &str| width(&svg, name);
     assert!(wide("work (") > 90.0, "{} %", wide("work ("));
     assert!(wide("vfs_read (") > 40.0, "{} %", wide("vfs_read ("));
     for kind in ["kernel", "program", "process, thread"] {

@@ -17,7 +17,6 @@ use uniprof_record::{Counters, Ending, Plan, record};
 use uniprof_report::images::Library;
 use uniprof_report::profile::{By, Options, Profile, gather};
 use uniprof_report::recording::Recording;
-use uprof::due::is_loss;
 
 /// Runs of a program.
 pub struct PlantedRuns<'a> {
@@ -153,7 +152,7 @@ impl<'a> PlantedRuns<'a> {
         sum.profile = gather(&recordings, &Library::default(), &options, &|_, _| (), None);
         let account = &sum.profile.account;
         let mut lost = account.lost.iter();
-        if lost.any(|(reason, count)| is_loss(*reason, *count, account.deadlines)) {
+        if lost.any(|(reason, count)| account.is_loss(*reason, *count)) {
             self.warn("samples were lost, so shares may be off: try a lower rate (-F)".to_owned());
         }
         Ok(sum)

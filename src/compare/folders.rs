@@ -1,6 +1,6 @@
 //! Recordings of a folder, one for each run, as `record --runs` writes them.
 
-use crate::selection::Selecting;
+use crate::selection::{Selecting, refuse_twice};
 use anyhow::{Context, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ const FOLDER_RECORDINGS_MAX: usize = 1000;
 /// Opens the recordings of a folder, in the order of their start.
 ///
 /// # Errors
-/// There are none, or too many, or one can't be read.
+/// There are none, or too many, or one can't be read, or is there twice.
 pub fn open(
     folder: &str,
     selecting: &Selecting,
@@ -34,6 +34,7 @@ pub fn open(
     let opened = paths.iter();
     let opened = opened.map(|path| selecting.open_to_compare(path, library));
     let mut opened = opened.collect::<anyhow::Result<Vec<Recording>>>()?;
+    refuse_twice(&opened)?;
     opened.sort_by_key(Recording::start_realtime_ns);
     Ok(opened)
 }

@@ -1,8 +1,7 @@
 //! The folder of the recordings of runs: kept if the user named it, else removed at the end.
 
-use anyhow::Context;
-use std::fs::{self, DirBuilder};
-use std::os::unix::fs::DirBuilderExt;
+use crate::new_file;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A new folder.
@@ -24,17 +23,13 @@ impl RunFolder {
                 std::env::temp_dir().join(format!("uniprof-{subcommand}-{}", std::process::id()))
             }
         };
-        let mut builder = DirBuilder::new();
-        builder.mode(0o700);
-        builder.create(&path).with_context(|| {
-            format!("cannot create the folder {} for recordings", path.display())
-        })?;
+        new_file::run_folder(&path)?;
         let folder = RunFolder {
             path,
             is_kept: kept.is_some(),
         };
         for side in sides {
-            builder.create(folder.path.join(side))?;
+            new_file::run_folder(&folder.path.join(side))?;
         }
         Ok(folder)
     }

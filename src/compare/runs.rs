@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// How runs are made.
 pub struct RunOptions<'a> {
@@ -21,6 +21,8 @@ pub struct RunOptions<'a> {
     pub ignore_failure: bool,
     /// Whether the recordings will be read on other machines.
     pub embeds: bool,
+    /// Whether to record where threads wait.
+    pub off_cpu: bool,
 }
 
 /// What a command did.
@@ -146,8 +148,12 @@ impl<'a> Runs<'a> {
         let said = self.folder.join("said");
         let mut words: Vec<OsString> = ["record", "--quiet", "-F"].map(OsString::from).to_vec();
         words.push(self.options.frequency.to_string().into());
-        words.extend(["--run".into(), path.as_os_str().to_owned()]);
+        // The path may begin with a hyphen.
+        let mut run = OsString::from("--run=");
+        run.push(path);
+        words.push(run);
         words.extend((!self.options.embeds).then(|| "--no-embed".into()));
+        words.extend(self.options.off_cpu.then(|| "--off-cpu".into()));
         words.push("--".into());
         words.extend(command.words.iter().map(OsString::from));
         let mut recorder = Command::new(std::env::current_exe()?)
@@ -159,7 +165,7 @@ impl<'a> Runs<'a> {
             .context("cannot start the recorder")?;
         let output = recorder.stdout.take().map(OutputReader::start);
         let output = output.transpose()?;
-        let status = recorder.wait()?;
+        let status = wait_for(&mut recorder)?;
         let output = output.map(OutputReader::finish);
         let messages = last_messages(&said);
         let _ = fs::remove_file(&said);
@@ -198,6 +204,14 @@ impl Side {
         }
         None
     }
+}
+
+/// Waits until the recorder ends, and passes a signal on that requests the end.
+fn wait_for(recorder: &mut Child) -> io::Result<ExitStatus> {
+    #[cfg(feature = "record")]
+    return uniprof_record::signal::wait_for(recorder);
+    #[cfg(not(feature = "record"))]
+    recorder.wait()
 }
 
 /// Whether a signal requested the end.

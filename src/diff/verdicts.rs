@@ -13,6 +13,7 @@ use uniprof_report::diff::{
     Comparison, Diff, DiffOptions, Inquiry, Rule, RuleSubject, RuleVerdict, json, markdown, table,
     workflow,
 };
+use uniprof_report::recording::Unit;
 use uniprof_report::views::workflow::{Level, annotate};
 
 /// What is asked, and in which form the answer is written.
@@ -41,9 +42,9 @@ pub struct Verdicts {
     /// about all, but these first)
     #[arg(long)]
     pub own: bool,
-    /// Ask about functions with at least this share of both sides' samples
-    #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "0.1%")]
-    pub min_share: f64,
+    /// Ask about functions with at least this share of both sides' samples [default: 0.1%]
+    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
+    pub min_share: Option<f64>,
     /// Compare call paths too
     #[arg(long)]
     pub paths: bool,
@@ -67,7 +68,7 @@ impl Verdicts {
         let options = DiffOptions::default();
         DiffOptions {
             false_discoveries: self.false_discoveries,
-            least_share: self.min_share,
+            least_share: self.min_share.unwrap_or(options.least_share),
             least_change: self.min_change.unwrap_or(options.least_change),
             asked: Inquiry {
                 functions: self.functions.clone(),
@@ -75,6 +76,32 @@ impl Verdicts {
             },
             ..options
         }
+    }
+
+    /// Refuses a comparison with nothing, in which no change could be certain and no rule be broken.
+    ///
+    /// # Errors
+    /// A side has no sample, wait or call that counts.
+    pub fn refuse_empty<S, V>(&self, found: &Comparison<S, V>) -> anyhow::Result<()> {
+        let mut sides = ["A", "B"].into_iter().zip(&found.accounts);
+        let empty = sides.find(|(_, side)| side.counted == 0 && side.counted_samples() == 0);
+        let Some((side, account)) = empty else {
+            return Ok(());
+        };
+        let what = match account.unit {
+            Unit::Samples | Unit::Sampled => "sample",
+            Unit::OffCpu => "wait",
+            Unit::Calls => "call",
+            Unit::VcpuTime => "time of a vCPU",
+        };
+        let advice = match account.unit {
+            Unit::OffCpu => "; where threads wait is in recordings of `record --off-cpu`",
+            _ => "",
+        };
+        bail!(
+            "{side} has no {what} that counts, so there is nothing to compare: look at the flags that select \
+             samples{advice}"
+        );
     }
 
     /// Refuses names of functions that neither side has.

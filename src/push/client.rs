@@ -1,12 +1,12 @@
 //! One request to the server. In: a message. Out: what its answer means, or why there is none. Never follows a
 //! redirect, never waits longer than it is given, never reads more of an answer than its beginning.
 
-use super::headers::Header;
+use super::headers::{Header, TENANT};
 use anyhow::{Context, anyhow, bail};
 use std::io::{self, Read};
 use std::path::Path;
 use std::time::Duration;
-use uniprof_report::push::{Answer, Protocol, Verdict};
+use uniprof_report::push::{Answer, Protocol, Verdict, hash};
 use ureq::http::Response;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body, Error, Timeout};
@@ -63,6 +63,15 @@ impl Client {
             protocol,
             headers,
         })
+    }
+
+    /// How a spool's names of what is for this server and its tenant end: a mark of both, and the format. Credentials
+    /// may change.
+    pub fn ending(&self) -> String {
+        let mut server = vec![self.url.as_bytes()];
+        let tenants = self.headers.iter().filter(|(name, _)| name == TENANT);
+        server.extend(tenants.map(|(_, value)| value.as_bytes()));
+        format!("{:016x}.{}", hash(&server), self.protocol.name)
     }
 
     /// Sends one message, and waits for an answer no longer than `timeout`.

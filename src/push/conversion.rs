@@ -23,7 +23,7 @@ pub struct Conversion<'a> {
     pub client: &'a Client,
     pub spool: &'a Spool,
     pub deadline: &'a Deadline,
-    /// The messages in the spool that are of this recording, the oldest first.
+    /// The messages in the spool that are of this recording, also those that were refused, the oldest first.
     pub own: VecDeque<PathBuf>,
     /// Samples of intervals that could not be converted, and profiles that the spool didn't take.
     pub lost_samples: u64,
@@ -52,7 +52,7 @@ impl<'a> Conversion<'a> {
     }
 
     /// Says something once: its numbers may differ from interval to interval.
-    fn say_once(&mut self, what: &str) {
+    pub fn say_once(&mut self, what: &str) {
         let is_number = |letter: char| letter.is_ascii_digit() || letter == '.';
         if self.said.len() < SAID_MAX && self.said.insert(what.replace(is_number, "")) {
             say(what);
@@ -61,10 +61,8 @@ impl<'a> Conversion<'a> {
 
     /// Puts the messages of an interval into the spool.
     pub fn convert(&mut self, interval: Interval, tables: &Tables<'_>) {
-        // What was delivered leaves in order.
-        while self.own.front().is_some_and(|path| !path.exists()) {
-            self.own.pop_front();
-        }
+        let spool = self.spool;
+        self.own.retain(|path| spool.has(path));
         // A run of `push FILE` has these limits; this one reads many recordings.
         memory::limit();
         let (samples, times_ns) = (interval.samples, interval.times_ns);

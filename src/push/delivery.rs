@@ -1,5 +1,5 @@
 //! Delivers messages: tries again with growing pauses, and ends. In: messages. Out: the fate of each. Never tries
-//! longer than its deadline says.
+//! longer than its deadline says, and no message of a spool holds up the others.
 
 use super::client::{Attempt, Client};
 use super::deadline::Deadline;
@@ -14,7 +14,7 @@ use uniprof_report::push::Verdict;
 /// First pause between attempts; each is twice as long as the one before, less up to a half.
 const PAUSE_FIRST: Duration = Duration::from_millis(250);
 /// Longest pause.
-const PAUSE_MAX: Duration = Duration::from_secs(30);
+pub const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Longest wait for an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// Shortest wait for an answer, even if the time is nearly up.
@@ -26,7 +26,9 @@ pub enum Fate {
     Delivered,
     /// The server will never accept it.
     Refused(String),
-    /// The server accepts nothing now.
+    /// Another attempt may succeed after this pause, and there is time for one.
+    Later(Duration),
+    /// The time is up.
     Undelivered(String),
     /// The server will never accept anything at this address.
     Unusable(String),
@@ -36,8 +38,12 @@ pub enum Fate {
 pub struct Delivery<'a> {
     client: &'a Client,
     deadline: &'a Deadline,
-    /// When the first attempt since the last success began.
-    since: Option<Instant>,
+    /// The attempts since the last success.
+    trouble: Option<Trouble>,
+    /// Why the last attempt that was told of had no success.
+    told: String,
+    /// The files of messages that the server may have, as an attempt had no answer.
+    unanswered: HashSet<PathBuf>,
     /// Messages that were accepted but could not be removed from the spool: they must not be sent again.
     unremoved: HashSet<PathBuf>,
     /// Messages that were accepted.
@@ -48,13 +54,23 @@ pub struct Delivery<'a> {
     pub refused: u64,
 }
 
+/// Attempts without success.
+struct Trouble {
+    /// When the first one began.
+    since: Instant,
+    /// The pause after the next one.
+    pause: Duration,
+}
+
 /// What is left in a spool.
 pub enum Left {
     Nothing,
     /// What another process is delivering.
     ToAnother,
-    /// All messages from the first one that has this fate.
-    From(Fate),
+    /// What was not accepted in time.
+    Undelivered(String),
+    /// Everything: the server will never accept anything at this address.
+    Unusable(String),
 }
 
 impl<'a> Delivery<'a> {
@@ -64,7 +80,9 @@ impl<'a> Delivery<'a> {
             client,
             deadline,
             refused: 0,
-            since: None,
+            trouble: None,
+            told: String::new(),
+            unanswered: HashSet::new(),
             unremoved: HashSet::new(),
             delivered: 0,
             repeated: 0,
@@ -76,54 +94,59 @@ impl<'a> Delivery<'a> {
         self.client
     }
 
-    /// Sends a message until it is accepted or refused, or the time is up.
-    pub fn deliver(&mut self, message: &[u8]) -> Fate {
-        let since = *self.since.get_or_insert_with(Instant::now);
-        let mut pause = PAUSE_FIRST;
-        let (mut is_unanswered, mut is_told) = (false, false);
-        loop {
-            let left = self.deadline.left(since);
-            let attempt = self
-                .client
-                .send(message, left.clamp(ANSWER_MIN, ANSWER_MAX));
-            let (why, asked) = match attempt {
-                Attempt::Answered(Verdict::Accepted { warning }, _) => {
-                    if let Some(warning) = warning {
-                        say(&format!("warning: {}: {warning}", self.client.url));
-                    }
-                    self.delivered += 1;
-                    self.repeated += u64::from(is_unanswered);
-                    self.since = None;
-                    return Fate::Delivered;
+    /// Pauses, but not beyond the end of the recording.
+    pub fn pause(&self, length: Duration) {
+        self.deadline.pause(length);
+    }
+
+    /// Sends a message of the file `path` once. The pauses until another attempt grow until there is a success.
+    pub fn attempt(&mut self, message: &[u8], path: &Path) -> Fate {
+        let trouble = self.trouble.get_or_insert_with(|| Trouble {
+            since: Instant::now(),
+            pause: PAUSE_FIRST,
+        });
+        let left = self.deadline.left(trouble.since);
+        let attempt = self
+            .client
+            .send(message, left.clamp(ANSWER_MIN, ANSWER_MAX));
+        let (why, asked) = match attempt {
+            Attempt::Answered(Verdict::Accepted { warning }, _) => {
+                if let Some(warning) = warning {
+                    say(&format!("warning: {}: {warning}", self.client.url));
                 }
-                Attempt::Answered(Verdict::Refused(why), _) => {
-                    self.since = None;
-                    self.refused += 1;
-                    return Fate::Refused(why);
-                }
-                Attempt::Answered(Verdict::Unusable(why), _) => return Fate::Unusable(why),
-                Attempt::Answered(Verdict::Later(why), asked) => (why, asked),
-                Attempt::Unreached(why) => (why, None),
-                Attempt::Unanswered(why) => {
-                    is_unanswered = true;
-                    (why, None)
-                }
-            };
-            // A share of the pause is drawn, so that many machines don't come back at one moment.
-            let drawn = pause.mul_f64(1.0 - fastrand::f64() / 2.0);
-            let wait = asked.map_or(drawn, |asked| asked.max(drawn));
-            let left = self.deadline.left(since);
-            if wait >= left {
-                let seconds = since.elapsed().as_secs_f64().ceil();
-                return Fate::Undelivered(format!("{why}; tried for {seconds} s"));
+                self.delivered += 1;
+                self.repeated += u64::from(self.unanswered.remove(path));
+                self.trouble = None;
+                return Fate::Delivered;
             }
-            if !is_told {
-                inform(&format!("{}: {why}; trying again", self.client.url));
-                is_told = true;
+            Attempt::Answered(Verdict::Refused(why), _) => {
+                self.unanswered.remove(path);
+                self.trouble = None;
+                self.refused += 1;
+                return Fate::Refused(why);
             }
-            self.deadline.pause(wait);
-            pause = (pause * 2).min(PAUSE_MAX);
+            Attempt::Answered(Verdict::Unusable(why), _) => return Fate::Unusable(why),
+            Attempt::Answered(Verdict::Later(why), asked) => (why, asked),
+            Attempt::Unreached(why) => (why, None),
+            Attempt::Unanswered(why) => {
+                self.unanswered.insert(path.to_owned());
+                (why, None)
+            }
+        };
+        // A share of the pause is drawn, so that many machines don't come back at one moment.
+        let drawn = trouble.pause.mul_f64(1.0 - fastrand::f64() / 2.0);
+        let wait = asked.map_or(drawn, |asked| asked.max(drawn));
+        if wait >= self.deadline.left(trouble.since) {
+            let seconds = trouble.since.elapsed().as_secs_f64().ceil();
+            return Fate::Undelivered(format!("{why}; tried for {seconds} s"));
         }
+        // A server that never takes one of many messages is told of once.
+        if why != self.told {
+            inform(&format!("{}: {why}; trying again", self.client.url));
+            self.told = why;
+        }
+        trouble.pause = (trouble.pause * 2).min(PAUSE_MAX);
+        Fate::Later(wait)
     }
 
     /// Delivers what waits in the spool, whoever put it there.
@@ -151,7 +174,14 @@ impl<'a> Delivery<'a> {
                 let Some(message) = spool.take(&path).with_context(cannot)? else {
                     continue;
                 };
-                match self.deliver(&message) {
+                let fate = self.attempt(&message, &path);
+                if matches!(
+                    fate,
+                    Fate::Later(_) | Fate::Undelivered(_) | Fate::Unusable(_)
+                ) {
+                    spool.put_back();
+                }
+                match fate {
                     Fate::Delivered => {
                         // What follows goes first; then this is tried again, unless what follows ends the work.
                         if let Err(error) = spool.remove(&path) {
@@ -164,7 +194,10 @@ impl<'a> Delivery<'a> {
                         let (url, aside) = (&self.client.url, aside.display());
                         say(&format!("warning: {url} refuses {aside}: {why}"));
                     }
-                    left => return Ok(Left::From(left)),
+                    // The next one follows: this may be the only one that the server can't take.
+                    Fate::Later(pause) => self.pause(pause),
+                    Fate::Undelivered(why) => return Ok(Left::Undelivered(why)),
+                    Fate::Unusable(why) => return Ok(Left::Unusable(why)),
                 }
             }
         }

@@ -10,6 +10,8 @@ use ureq::http::{HeaderName, HeaderValue};
 /// A name and its value.
 pub type Header = (HeaderName, HeaderValue);
 
+/// The header that names a tenant of Pyroscope. Any other may be a credential, as `X-Api-Key` is.
+pub const TENANT: &str = "x-scope-orgid";
 /// Longest file (bytes).
 const FILE_BYTES_MAX: u64 = 64 << 10;
 /// Headers that the request itself has.

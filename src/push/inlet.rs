@@ -50,7 +50,8 @@ impl Inlet {
         let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
         let is_live = !input.metadata()?.is_file();
         let reader = StreamReader::open(input).context("cannot push standard input")?;
-        let uuid = reader.uuid().unwrap_or_default();
+        let uuid = reader.uuid();
+        let uuid = uuid.unwrap_or_else(|| fastrand::u128(..).to_le_bytes());
         let length_ns = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
         let flow = Flow {
             intervals: Intervals::new(uuid, length_ns),

@@ -2,12 +2,9 @@
 
 use super::address::Address;
 use super::client::Client;
-use super::headers;
+use super::headers::{self, TENANT};
 use anyhow::Context;
 use std::path::Path;
-
-/// The header that names a tenant of Pyroscope. Any other may be a credential, as `X-Api-Key` is.
-const TENANT: &str = "x-scope-orgid";
 
 /// What the command line says of a server.
 pub struct Server<'a> {

@@ -1,5 +1,6 @@
 //! Messages that wait in a folder. In: messages. Out: files, each complete and durable under its name before it counts.
-//! Never more bytes than the folder's limit, never a message of others, never one removed that isn't delivered.
+//! Never more bytes than the folder's limit, never a message of others, never one removed that isn't delivered, and
+//! never a file that has no name of a spool.
 
 use crate::new_file::NewFile;
 use crate::quantity::bytes;
@@ -19,28 +20,32 @@ use uniprof_report::text::hexadecimal;
 
 /// Extension of what a server refused, after that of its format.
 const REFUSED: &str = "refused";
-/// Who holds this file delivers.
+/// Extension of what is being written.
+const PART: &str = "part";
+/// Who delivers to one server holds the lock of its messages, and shares the one of the folder with others who do.
 const LOCK: &str = "lock";
 
 /// A folder of messages.
 pub struct Spool {
     folder: PathBuf,
     size_bytes: u64,
-    format: &'static str,
+    /// How the names of its messages end: with a mark of their server and their format; with the format alone if it
+    /// doesn't matter which server they are for.
+    ending: String,
     /// The message that is being delivered.
     taken: Mutex<Option<PathBuf>>,
     dropped: AtomicU64,
 }
 
-/// The right to deliver from a spool. One process has it.
-pub struct Deliverer(#[expect(dead_code, reason = "unlocks when dropped")] Flock<File>);
+/// The right to deliver messages of a spool. For each message, one process has it.
+pub struct Deliverer(#[expect(dead_code, reason = "unlocks when dropped")] [Flock<File>; 2]);
 
 impl Spool {
-    /// Opens the spool of messages of `format`, and makes its folder.
+    /// Opens the spool of messages whose names end with `ending`, and makes its folder.
     ///
     /// # Errors
     /// The folder can't be made, or others may write to it.
-    pub fn open(folder: &Path, size_bytes: u64, format: &'static str) -> anyhow::Result<Spool> {
+    pub fn open(folder: &Path, size_bytes: u64, ending: String) -> anyhow::Result<Spool> {
         let describe = || format!("cannot use the spool {}", folder.display());
         let mut builder = DirBuilder::new();
         builder
@@ -58,7 +63,7 @@ impl Spool {
         Ok(Spool {
             folder: folder.to_owned(),
             size_bytes,
-            format,
+            ending,
             taken: Mutex::new(None),
             dropped: AtomicU64::new(0),
         })
@@ -83,17 +88,24 @@ impl Spool {
         let folder = Flock::lock(folder, FlockArg::LockExclusive).map_err(|(_, error)| error)?;
         let id = hexadecimal(&message.id);
         let start_ns = message.start_ns.max(0);
-        let name = format!("{start_ns:020}-{id}.{}", self.format);
+        let name = format!("{start_ns:020}-{id}.{}", self.ending);
         let path = self.folder.join(name);
         if path.exists() {
             return Ok(None);
         }
         let mut used_bytes = self.used_bytes()?;
         let size_bytes = message.body.len() as u64;
+        let mut next = 0;
         while used_bytes.saturating_add(size_bytes) > self.size_bytes
-            && let Some(path) = spare.pop_front()
+            && let Some(path) = spare.get(next)
         {
-            used_bytes = used_bytes.saturating_sub(self.drop_one(&path)?);
+            match self.drop_one(path)? {
+                Some(dropped_bytes) => {
+                    used_bytes = used_bytes.saturating_sub(dropped_bytes);
+                    spare.remove(next);
+                }
+                None => next += 1,
+            }
         }
         if used_bytes.saturating_add(size_bytes) > self.size_bytes {
             return Err(io::Error::other(format!(
@@ -115,11 +127,10 @@ impl Spool {
     /// The bytes of all messages. What killed processes left behind is removed: nobody else writes now.
     fn used_bytes(&self) -> io::Result<u64> {
         let mut used_bytes = 0;
-        for entry in fs::read_dir(&self.folder)? {
-            let entry = entry?;
-            if has_extension(&entry.path(), "part") {
-                fs::remove_file(entry.path())?;
-            } else if let Ok(found) = entry.metadata() {
+        for path in self.files()? {
+            if ends_with(&path, PART) {
+                fs::remove_file(path)?;
+            } else if let Ok(found) = fs::metadata(&path) {
                 // A file may have been delivered and removed since.
                 used_bytes += found.len();
             }
@@ -132,31 +143,52 @@ impl Spool {
     /// # Errors
     /// Those of the file system.
     pub fn waiting(&self) -> io::Result<Vec<PathBuf>> {
-        let mut all = self.with_extension(self.format)?;
+        let mut all = self.files()?;
+        all.retain(|path| ends_with(path, &self.ending));
         all.sort_unstable();
         Ok(all)
     }
 
+    /// Whether a message is there, be it refused or not.
+    pub fn has(&self, path: &Path) -> bool {
+        path.exists() || refused(path).exists()
+    }
+
     /// The number of messages that were refused.
     pub fn refused(&self) -> usize {
-        self.with_extension(REFUSED).map_or(0, |all| all.len())
+        let all = self.files().unwrap_or_default();
+        all.iter().filter(|path| ends_with(path, REFUSED)).count()
     }
 
-    fn with_extension(&self, extension: &str) -> io::Result<Vec<PathBuf>> {
+    /// The files that a spool has named. Whatever else is in the folder belongs to somebody else.
+    fn files(&self) -> io::Result<Vec<PathBuf>> {
         let paths = fs::read_dir(&self.folder)?.map(|entry| Ok(entry?.path()));
-        let paths = paths.collect::<io::Result<Vec<PathBuf>>>()?;
-        let chosen = paths
-            .into_iter()
-            .filter(|path| has_extension(path, extension));
-        Ok(chosen.collect())
+        let mut paths = paths.collect::<io::Result<Vec<PathBuf>>>()?;
+        paths.retain(|path| is_spooled(path));
+        Ok(paths)
     }
 
-    /// Becomes the one that delivers; `None` if another process is.
+    /// Becomes the one that delivers its messages; `None` if another process is.
     ///
     /// # Errors
     /// Those of the file system.
     pub fn deliverer(&self) -> anyhow::Result<Option<Deliverer>> {
-        let path = self.folder.join(LOCK);
+        // One server that is away holds up no delivery to another.
+        let folder = if self.ending.contains('.') {
+            FlockArg::LockSharedNonblock
+        } else {
+            FlockArg::LockExclusiveNonblock
+        };
+        let Some(folder) = self.locked(LOCK, folder)? else {
+            return Ok(None);
+        };
+        let name = format!("{}.{LOCK}", self.ending);
+        let own = self.locked(&name, FlockArg::LockExclusiveNonblock)?;
+        Ok(own.map(|own| Deliverer([folder, own])))
+    }
+
+    fn locked(&self, name: &str, how: FlockArg) -> anyhow::Result<Option<Flock<File>>> {
+        let path = self.folder.join(name);
         let mut options = OpenOptions::new();
         let file = options
             .write(true)
@@ -165,12 +197,11 @@ impl Spool {
             .mode(0o600)
             .open(&path);
         let file = file.with_context(|| format!("cannot open {}", path.display()))?;
-        Ok(Flock::lock(file, FlockArg::LockExclusiveNonblock)
-            .ok()
-            .map(Deliverer))
+        Ok(Flock::lock(file, how).ok())
     }
 
-    /// Reads a message, which is then not dropped for room until the next one is read; `None` if it was before.
+    /// Reads a message, which is then not dropped for room until it is put back or the next one is read; `None` if it
+    /// was before.
     ///
     /// # Errors
     /// Those of the file system.
@@ -186,22 +217,30 @@ impl Spool {
         }
     }
 
+    /// Lets the message that was read last be dropped for room again: it is not being delivered now.
+    pub fn put_back(&self) {
+        *self.lock() = None;
+    }
+
     fn lock(&self) -> MutexGuard<'_, Option<PathBuf>> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Drops a message for the room that it takes, unless it is being delivered or was. Returns its bytes.
-    fn drop_one(&self, path: &Path) -> io::Result<u64> {
+    /// Drops a message, be it refused or not, for the room that it takes. Returns its bytes; `None` if it is being
+    /// delivered.
+    fn drop_one(&self, path: &Path) -> io::Result<Option<u64>> {
         let taken = self.lock();
         if taken.as_deref() == Some(path) {
-            return Ok(0);
+            return Ok(None);
         }
-        let Ok(found) = fs::metadata(path) else {
-            return Ok(0);
-        };
-        fs::remove_file(path)?;
-        self.dropped.fetch_add(1, Ordering::Relaxed);
-        Ok(found.len())
+        for path in [refused(path), path.to_owned()] {
+            if let Ok(found) = fs::metadata(&path) {
+                fs::remove_file(path)?;
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+                return Ok(Some(found.len()));
+            }
+        }
+        Ok(Some(0))
     }
 
     /// The number of messages that were dropped for room.
@@ -222,12 +261,36 @@ impl Spool {
     /// # Errors
     /// Those of the file system.
     pub fn refuse(&self, path: &Path) -> io::Result<PathBuf> {
-        let aside = path.with_extension(format!("{}.{REFUSED}", self.format));
+        let aside = refused(path);
         fs::rename(path, &aside)?;
         Ok(aside)
     }
 }
 
-fn has_extension(path: &Path, extension: &str) -> bool {
-    path.extension() == Some(OsStr::new(extension))
+/// Where a message is put aside.
+fn refused(path: &Path) -> PathBuf {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".");
+    aside.push(REFUSED);
+    aside.into()
+}
+
+fn name_of(path: &Path) -> &str {
+    path.file_name().and_then(OsStr::to_str).unwrap_or_default()
+}
+
+/// Whether a file has a name of a spool: its time, its id, and what it is.
+fn is_spooled(path: &Path) -> bool {
+    let (time, rest) = name_of(path).split_once('-').unwrap_or_default();
+    let (id, _) = rest.split_once('.').unwrap_or_default();
+    let is_number = |text: &str, length, base| {
+        text.len() == length && text.chars().all(|digit| digit.is_digit(base))
+    };
+    is_number(time, 20, 10) && is_number(id, 32, 16)
+}
+
+/// Whether a name ends with these extensions.
+fn ends_with(path: &Path, ending: &str) -> bool {
+    let rest = name_of(path).strip_suffix(ending);
+    rest.is_some_and(|rest| rest.ends_with('.'))
 }

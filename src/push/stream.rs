@@ -7,7 +7,7 @@ use super::Args;
 use super::client::Client;
 use super::conversion::Conversion;
 use super::deadline::Deadline;
-use super::delivery::{Delivery, Fate, Left};
+use super::delivery::{Delivery, Left, PAUSE_MAX};
 use super::inlet::Inlet;
 use super::spool::Spool;
 use crate::outcome::{Outcome, describe};
@@ -24,6 +24,9 @@ use uniprof_report::stacks::Tables;
 const LOOK: Duration = Duration::from_millis(100);
 /// How often the spool is looked at, without news.
 const REST: Duration = Duration::from_secs(1);
+/// What is said once names had to be forgotten.
+const LACKS_NAMES: &str = "warning: some functions have no names: the names and mappings of what runs take more than \
+                           32 MiB, or tables of generated code more than 64 MiB, and the oldest are left out";
 
 /// What became of the messages.
 struct Delivered {
@@ -88,7 +91,12 @@ fn convert(
                 conversion.deadline.hurry();
             }
             match inlet.next(LOOK)? {
-                Some(interval) => conversion.convert(interval, &tables),
+                Some(interval) => {
+                    conversion.convert(interval, &tables);
+                    if inlet.lacks_names() {
+                        conversion.say_once(LACKS_NAMES);
+                    }
+                }
                 None if inlet.end().is_some() => return Ok(()),
                 None => {}
             }
@@ -117,16 +125,20 @@ fn deliver(client: &Client, spool: &Spool, deadline: &Deadline) -> Delivered {
                 deadline.pause(REST);
                 continue;
             }
-            Ok(Left::From(Fate::Undelivered(why))) => break Some(why),
-            Ok(Left::From(Fate::Unusable(why))) => {
-                say(&format!(
-                    "{}: {why}; what comes is kept in {}",
-                    client.url,
-                    spool.folder().display()
-                ));
-                break Some(why);
+            Ok(Left::Undelivered(why)) => break Some(why),
+            Ok(Left::Unusable(why)) if is_over => break Some(why),
+            Ok(Left::Unusable(why)) => {
+                // A server that is set up anew, or a proxy before it, answers so for a while.
+                if why != last_said {
+                    say(&format!(
+                        "{}: {why}; trying again; what comes is kept in {}",
+                        client.url,
+                        spool.folder().display()
+                    ));
+                    last_said = why;
+                }
+                deadline.pause(PAUSE_MAX);
             }
-            Ok(Left::From(Fate::Delivered | Fate::Refused(_))) => {}
             Err(error) if is_over => break Some(describe(&error)),
             Err(error) => {
                 let error = describe(&error);
@@ -188,12 +200,9 @@ fn say_result(inlet: &Inlet, conversion: &Conversion<'_>, delivered: &Delivered)
              delivers them"
         ));
     }
-    missing.iter().for_each(|line| say(line));
     if inlet.lacks_names() {
-        say(
-            "warning: the oldest names and mappings were left out, as all take more than 64 MiB: some functions have \
-             no names",
-        );
+        missing.push(LACKS_NAMES.to_owned());
     }
+    missing.iter().for_each(|line| say(line));
     Outcome::lossy_if(!missing.is_empty())
 }

@@ -2,9 +2,12 @@
 
 use crate::new_file::{self, NewFile};
 use anyhow::{Context, bail};
-use std::fs::File;
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg, OFlag};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use uniprof_record::output::Output;
 
@@ -27,9 +30,30 @@ pub enum Destination {
         file: File,
         path: PathBuf,
         before: Option<Before>,
+        /// Keeps other recorders from the path; `None` where the file system has no locks.
+        _lock: Option<Flock<File>>,
     },
     /// A device or a pipe with a name.
     Special(File),
+}
+
+/// Locks the file at `path` against other recorders; `None` if there is no file, or no lock. A link is not followed.
+///
+/// # Errors
+/// Another recorder writes to it.
+pub fn lock(path: &Path) -> anyhow::Result<Option<Flock<File>>> {
+    let mut options = OpenOptions::new();
+    // Some file systems lock only what is open for writing. Nothing is written, and a pipe is not waited for.
+    options.read(true).write(true);
+    options.custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits());
+    let found = options.open(path);
+    match found.map(|found| Flock::lock(found, FlockArg::LockExclusiveNonblock)) {
+        Ok(Err((_, Errno::EWOULDBLOCK))) => {
+            bail!("another recorder writes to it; name another one with -o, or end that recorder")
+        }
+        Ok(Ok(lock)) => Ok(Some(lock)),
+        Ok(Err(_)) | Err(_) => Ok(None),
+    }
 }
 
 /// The recordings that a new one moved out of its way.
@@ -67,10 +91,11 @@ impl OutputPath {
         if path.is_dir() {
             bail!("{}: it is a folder; name a file in it", cannot());
         }
-        Ok(match new_file::special(path)? {
-            Some(file) => OutputPath::Special(file),
-            None => OutputPath::File(path.to_path_buf()),
-        })
+        if let Some(file) = new_file::special(path)? {
+            return Ok(OutputPath::Special(file));
+        }
+        lock(path).with_context(cannot)?;
+        Ok(OutputPath::File(path.to_path_buf()))
     }
 
     /// Takes the path as a file, which may be replaced. Nothing else is opened.
@@ -96,26 +121,31 @@ impl OutputPath {
             OutputPath::Special(file) => return Ok(Destination::Special(file)),
             OutputPath::File(path) => path,
         };
-        let (file, before) =
-            create(&path).with_context(|| format!("cannot create {}", path.display()))?;
-        Ok(Destination::File { file, path, before })
+        let created = create(&path);
+        created.with_context(|| format!("cannot create {}", path.display()))
     }
 }
 
-/// Creates a file at `path`, and returns where the previous recordings are now. Empty files, and links that lead
-/// nowhere, are replaced.
-fn create(path: &Path) -> io::Result<(File, Option<Before>)> {
+/// Creates a file at `path`, and moves the previous recordings away. Empty files, and links that lead nowhere, are
+/// replaced.
+fn create(path: &Path) -> anyhow::Result<Destination> {
     let new = NewFile::beside(path, 0o600)?;
+    // It is locked before it has its name, and what had that name is until then.
+    let own = Flock::lock(new.file.try_clone()?, FlockArg::LockExclusiveNonblock).ok();
+    let _other = lock(path)?;
     let file = new.file.try_clone()?;
     let is_there = std::fs::metadata(path).is_ok_and(|known| known.len() > 0);
     let before = is_there.then(|| Before::moved(path)).transpose()?;
-    match new.put(path) {
-        Ok(()) => Ok((file, before)),
-        Err(error) => {
-            before.iter().for_each(|before| before.restore(path));
-            Err(error)
-        }
+    if let Err(error) = new.put(path) {
+        before.iter().for_each(|before| before.restore(path));
+        return Err(error.into());
     }
+    Ok(Destination::File {
+        file,
+        path: path.to_path_buf(),
+        before,
+        _lock: own,
+    })
 }
 
 impl Destination {
@@ -145,7 +175,9 @@ impl Destination {
 
     /// Removes a recording that holds nothing, and restores the previous ones.
     pub fn discard(&self) {
-        if let Destination::File { path, before, .. } = self {
+        if let Destination::File { path, before, .. } = self
+            && self.is_in_place()
+        {
             let _ = std::fs::remove_file(path);
             before.iter().for_each(|before| before.restore(path));
         }
@@ -158,9 +190,20 @@ impl Destination {
             ..
         } = self
             && let Some(older) = &before.older
+            && self.is_in_place()
         {
             let _ = std::fs::remove_file(older);
         }
+    }
+
+    /// Whether the file is still at its path, and nobody has put another one there.
+    fn is_in_place(&self) -> bool {
+        let Destination::File { file, path, .. } = self else {
+            return false;
+        };
+        let place = |found: Metadata| (found.dev(), found.ino());
+        let there = std::fs::symlink_metadata(path).map(place).ok();
+        there.is_some() && there == file.metadata().map(place).ok()
     }
 
     /// Cuts off the partial block that an output wrote before it failed, so that only whole blocks are left.
@@ -200,5 +243,59 @@ impl Before {
         if let Some(older) = &self.older {
             let _ = std::fs::rename(older, &self.old);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{read, read_dir, remove_file, write};
+    use std::io::Write;
+
+    fn create(path: &Path) -> anyhow::Result<Destination> {
+        OutputPath::find(path)?.create()
+    }
+
+    #[test]
+    fn a_file_that_another_recorder_writes_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.uprof");
+        write(&path, "before").unwrap();
+        let first = create(&path).unwrap();
+        first.writer().unwrap().write_all(b"first").unwrap();
+        for create in [create(&path), OutputPath::File(path.clone()).create()] {
+            let error = crate::outcome::describe(&create.err().unwrap());
+            let told = "run.uprof: another recorder writes to it";
+            assert!(error.contains(told), "{error}");
+        }
+        assert!(lock(&path).is_err());
+        assert_eq!(read(&path).unwrap(), b"first");
+        first.keep();
+        drop(first);
+        let names = read_dir(folder.path()).unwrap().count();
+        assert_eq!(names, 2, "run.uprof and run.uprof.old");
+        assert!(lock(&path).unwrap().is_some());
+        create(&path).unwrap().discard();
+        assert_eq!(read(&path).unwrap(), b"first");
+        let old = folder.path().join("run.uprof.old");
+        assert_eq!(read(old).unwrap(), b"before");
+    }
+
+    #[test]
+    fn a_file_that_was_removed_is_not_taken_for_the_next_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.uprof");
+        let at = |ending: &str| folder.path().join(format!("run.uprof{ending}"));
+        write(at(".old"), "older").unwrap();
+        write(&path, "old").unwrap();
+        let first = create(&path).unwrap();
+        remove_file(&path).unwrap();
+        let second = create(&path).unwrap();
+        second.writer().unwrap().write_all(b"second").unwrap();
+        first.discard();
+        first.keep();
+        assert_eq!(read(&path).unwrap(), b"second");
+        assert_eq!(read(at(".old")).unwrap(), b"old");
+        assert_eq!(read(at(".older")).unwrap(), b"older");
     }
 }

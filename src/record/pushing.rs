@@ -100,7 +100,7 @@ impl PushFlags {
             ca_file: self.ca_file.as_deref(),
         };
         let (client, _) = server.client()?;
-        Spool::open(&self.spool, self.spool_size, client.protocol.name).map(drop)
+        Spool::open(&self.spool, self.spool_size, client.ending()).map(drop)
     }
 
     /// Starts the process that pushes, if any, and returns the output of the recording: `output`, that process, or

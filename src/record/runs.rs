@@ -1,13 +1,12 @@
 //! `uniprof record --runs`: several runs of a command, each recorded by a recorder of its own, since a recorder gives
 //! its privileges up.
 
+use crate::new_file;
 use crate::outcome::Outcome;
 use crate::record::Args;
 use crate::terminal;
 use anyhow::{Context, bail};
 use std::ffi::OsString;
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::process::Command;
 use uniprof_record::signal;
@@ -18,14 +17,10 @@ const DEFAULT_FOLDER: &str = "runs";
 /// Records `count` runs into a new folder.
 pub fn run(args: &Args, count: u32) -> anyhow::Result<Outcome> {
     let folder = args.output.as_deref().unwrap_or(Path::new(DEFAULT_FOLDER));
-    let mut builder = DirBuilder::new();
-    let made = builder.mode(0o700).create(folder);
-    made.with_context(|| {
-        format!(
-            "cannot create the folder {} for recordings",
-            folder.display()
-        )
-    })?;
+    if folder == Path::new("-") {
+        bail!("several recordings can't go to standard output: name a folder with -o");
+    }
+    new_file::run_folder(folder)?;
     // The flags are those of this run, with the path of one recording.
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     let flags = words
@@ -38,17 +33,18 @@ pub fn run(args: &Args, count: u32) -> anyhow::Result<Outcome> {
     for number in 1..=count {
         refuse_stopped(number, count, folder)?;
         let path = folder.join(format!("{number:03}.uprof"));
+        // The path may begin with a hyphen.
+        let mut run = OsString::from("--run=");
+        run.push(&path);
         let mut recorder = Command::new(std::env::current_exe()?);
         recorder
             .args(without_runs(&words[..flags]))
             // The command's status, or that samples were lost.
             .arg("--exit-status")
-            .arg("--run")
-            .arg(&path);
-        let status = recorder
-            .args(&words[flags..])
-            .status()
-            .context("cannot start a recorder")?;
+            .arg(run)
+            .args(&words[flags..]);
+        let mut recorder = recorder.spawn().context("cannot start a recorder")?;
+        let status = signal::wait_for(&mut recorder)?;
         if signal::stop_signal().is_some() {
             // It is a part of a run.
             let _ = std::fs::remove_file(&path);

@@ -10,7 +10,7 @@ use std::path::Path;
 use uniprof_record::plan::FirstRate;
 use uniprof_record::{Ending, SourceError, Summary};
 use uprof::cold::{COUNTED_TIME_NS, PAUSED_BY_OTHERS_NS, SAMPLED_TIME_NS, TargetKind};
-use uprof::due::{are_many_late, is_loss};
+use uprof::due::{are_many_late, deadlines, is_loss};
 use uprof::words::{self, duration};
 
 /// Share of the time above which a message says that a guest was paused so much.
@@ -50,7 +50,7 @@ pub fn kept_in(
         Ok(mut summary) => {
             let failed =
                 matches!(summary.ending, Ending::Failed(_)) || summary.output_error.is_some();
-            let size = (summary.samples, summary.bytes);
+            let size = (summary.samples + summary.waits, summary.bytes);
             if !is_kept(&output, size, failed, summary.output_error.is_some()) {
                 summary.bytes = 0;
             }
@@ -276,10 +276,10 @@ fn remarks<'s>(summary: &'s Summary, output: &'s str, rate_hz: f64) -> Vec<Remar
 pub fn outcome(summary: &Summary, rate_hz: f64, of: &str) -> anyhow::Result<Outcome> {
     match &summary.ending {
         Ending::Failed(error) => bail!("{error}"),
-        _ if summary.output_error.is_some() && summary.samples == 0 => {
+        _ if summary.output_error.is_some() && summary.is_empty() => {
             bail!("{of}nothing was recorded: no sample could be written")
         }
-        _ if summary.samples == 0 => {
+        _ if summary.is_empty() => {
             let warning = Warning::NoSample(why_none(summary));
             terminal::say(format_args!("uniprof: {of}{warning}"));
             Ok(Outcome::Lossy)
@@ -291,9 +291,12 @@ pub fn outcome(summary: &Summary, rate_hz: f64, of: &str) -> anyhow::Result<Outc
 
 /// Whether more was lost than a few deadlines.
 fn is_lossy(summary: &Summary, rate_hz: f64) -> bool {
-    let deadlines = summary.passed_ns as f64 / 1e9 * rate_hz;
+    let seconds = summary.passed_ns as f64 / 1e9;
+    let due = deadlines(summary.kind, summary.vcpus, seconds, rate_hz);
+    // Of a boot, and of a process with several threads, there were as many deadlines as samples.
+    let due = due.max(summary.samples as f64);
     let mut lost = summary.lost.iter();
-    lost.any(|(reason, count)| is_loss(*reason, *count, deadlines))
+    lost.any(|(reason, count)| is_loss(*reason, *count, due))
 }
 
 /// Why there is no sample, by the processor time that the kernel counted.

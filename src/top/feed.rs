@@ -85,8 +85,10 @@ impl Feed {
         is_live: Arc<AtomicBool>,
     ) -> anyhow::Result<Feed> {
         let reader = StreamReader::open(input).with_context(|| format!("cannot show {name}"))?;
+        let uuid = reader.uuid();
+        let uuid = uuid.unwrap_or_else(|| fastrand::u128(..).to_le_bytes());
         let stream = Arc::new(Mutex::new(Stream {
-            window: Window::new(reader.uuid().unwrap_or_default(), length_ns),
+            window: Window::new(uuid, length_ns),
             arrived: Instant::now(),
             ended: None,
             is_broken: false,
@@ -138,7 +140,8 @@ impl Feed {
         }
         if names {
             notes.push(
-                "the oldest names and mappings are left out, as all take more than 64 MiB"
+                "some functions have no names: the oldest names and mappings of what runs are left out, as they are \
+                 too many"
                     .to_owned(),
             );
         }

@@ -76,8 +76,6 @@ pub struct State {
     pub age_seconds: u64,
     /// The last message.
     pub message: String,
-    /// The length of the window.
-    pub window_seconds: u64,
 }
 
 impl State {
@@ -170,8 +168,8 @@ impl State {
                 self.query.is_paused = !self.query.is_paused;
                 return Action::Ask;
             }
-            KeyCode::Char('+' | '=') => return self.set_window(self.window_seconds * 2),
-            KeyCode::Char('-') => return self.set_window(self.window_seconds / 2),
+            KeyCode::Char('+' | '=') => return self.set_window(self.query.window_seconds * 2),
+            KeyCode::Char('-') => return self.set_window(self.query.window_seconds / 2),
             KeyCode::Char(digit @ '1'..='4') => return self.show(digit as usize - '1' as usize),
             KeyCode::Tab => return self.show((self.query.view + 1) % SHOWN.len()),
             KeyCode::Esc => {
@@ -199,7 +197,7 @@ impl State {
 
     fn set_window(&mut self, seconds: u64) -> Action {
         let [least, most] = WINDOW_SECONDS;
-        self.window_seconds = seconds.clamp(least, most);
+        self.query.window_seconds = seconds.clamp(least, most);
         Action::Resize
     }
 
@@ -299,16 +297,11 @@ mod tests {
 
     #[test]
     fn a_window_has_a_shortest_and_a_longest_length() {
-        let (mut state, picture) = (
-            State {
-                window_seconds: 10,
-                ..State::default()
-            },
-            picture(),
-        );
+        let (mut state, picture) = (State::default(), picture());
+        state.query.window_seconds = 10;
         press(&mut state, &picture, &"+".repeat(20));
-        assert_eq!(state.window_seconds, WINDOW_SECONDS[1]);
+        assert_eq!(state.query.window_seconds, WINDOW_SECONDS[1]);
         press(&mut state, &picture, &"-".repeat(20));
-        assert_eq!(state.window_seconds, WINDOW_SECONDS[0]);
+        assert_eq!(state.query.window_seconds, WINDOW_SECONDS[0]);
     }
 }

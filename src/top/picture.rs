@@ -50,6 +50,8 @@ pub struct Query {
     pub columns: usize,
     /// Whether the window stays as it is.
     pub is_paused: bool,
+    /// The length of the window.
+    pub window_seconds: u64,
 }
 
 /// What is shown.
@@ -159,15 +161,17 @@ struct Gathered {
     snapshot: Snapshot,
     recordings: [Recording; 1],
     profile: Profile,
-    /// The filters.
-    filters: [Option<String>; 2],
+    /// The filters, and the length of the window.
+    asked: ([Option<String>; 2], u64),
     /// Where the images given by hand are.
     placed: Vec<String>,
 }
 
-/// The filters of a query, which can be compared.
-fn filters(query: &Query) -> [Option<String>; 2] {
-    [&query.focus, &query.thread].map(|rule| rule.as_ref().map(|rule| rule.as_str().to_owned()))
+/// What a query asks for, which can be compared: filters, and the length of the window.
+fn asked(query: &Query) -> ([Option<String>; 2], u64) {
+    let rules = [&query.focus, &query.thread];
+    let rules = rules.map(|rule| rule.as_ref().map(|rule| rule.as_str().to_owned()));
+    (rules, query.window_seconds)
 }
 
 impl Gathered {
@@ -189,14 +193,14 @@ impl Gathered {
             snapshot,
             recordings: [recording],
             profile,
-            filters: filters(query),
+            asked: asked(query),
             placed,
         })
     }
 
     /// Whether these are the samples that `query` asks for.
     fn is_of(&self, query: &Query) -> bool {
-        self.filters == filters(query)
+        self.asked == asked(query)
     }
 
     fn draw(&self, library: &Library, query: &Query) -> anyhow::Result<Picture> {
@@ -285,5 +289,21 @@ impl Picture {
             )
         });
         self.rows = rows.collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_window_has_other_samples_and_another_view_has_not() {
+        let query = |view, window_seconds| Query {
+            view,
+            window_seconds,
+            ..Query::default()
+        };
+        assert_eq!(asked(&query(0, 10)), asked(&query(1, 10)));
+        assert_ne!(asked(&query(0, 10)), asked(&query(0, 20)));
     }
 }

@@ -12,6 +12,9 @@ use ratatui::widgets::{Block, Clear, Paragraph};
 /// The smallest terminal that everything fits on.
 const COLUMNS_MIN: u16 = 40;
 const ROWS_MIN: u16 = 10;
+/// Lines for the views, the heading and the keys, and fewest for the rows.
+const LINES_BESIDE: usize = 3;
+const SHOWN_MIN: usize = 3;
 /// Most vCPUs or threads above the rows.
 const LOADS_MAX: usize = 8;
 /// Most notes above the rows.
@@ -105,6 +108,8 @@ fn head<'p>(picture: &'p Picture, state: &State, height: u16) -> Vec<Line<'p>> {
     if let Some(more @ 1..) = picture.notes.len().checked_sub(NOTES_MAX) {
         lines.push(format!("… and {more} more notes: 4").dim().into());
     }
+    // The rows come first: what is left out here, the keys 3 and 4 show.
+    lines.truncate(usize::from(height).saturating_sub(LINES_BESIDE + SHOWN_MIN));
     lines
 }
 
@@ -245,6 +250,18 @@ mod tests {
                 drawn(width, height, &mut state, None);
             }
         }
+    }
+
+    #[test]
+    fn rows_are_on_the_smallest_terminal_too() {
+        let picture = Picture {
+            ended: Some("it exited".into()),
+            ..picture()
+        };
+        let mut state = State::default();
+        let text = drawn(COLUMNS_MIN, ROWS_MIN, &mut state, Some(&picture));
+        assert!(text.contains("function 2"), "{text}");
+        assert!(text.contains("uniprof top"), "{text}");
     }
 
     #[test]

@@ -13,7 +13,8 @@ import { OUT, ROOT, SHOTS, hostile, uniprof } from './uniprof.mjs'
 
 const MODULES = join(ROOT, 'report/src/views/html/script')
 const { decode, nameOf } = await import(join(MODULES, 'profile.mjs'))
-const { grownBy, joined } = await import(join(MODULES, 'joined.mjs'))
+const { neighbours } = await import(join(MODULES, 'calls.mjs'))
+const { grownBy, joined, neighboursOfBoth } = await import(join(MODULES, 'joined.mjs'))
 const { LOOK } = await import(join(MODULES, 'look.mjs'))
 const { Model } = await import(join(MODULES, 'model.mjs'))
 const { boxes } = await import(join(MODULES, 'boxes.mjs'))
@@ -103,6 +104,24 @@ for (const { name, args } of PAIRS) {
       }
     })
 
+    test('callers and callees have what each side has of them', async () => {
+      const { profile } = await decoded(name)
+      const { models } = both(profile)
+      const alls = models.map(model => model.weights().all)
+      for (const label of new Set(models.flatMap(model => model.rows().map(row => row.label)))) {
+        for (const what of ['callers', 'callees']) {
+          const trees = models.map(model => model.around(label)[what])
+          const found = neighboursOfBoth(trees, alls)
+          trees.forEach((tree, side) => {
+            const told = found.map(one => [one.label, one.weights[side]]).filter(([, weight]) => weight > 0)
+            deepStrictEqual(new Map(told), new Map(neighbours(tree).map(one => [one.label, one.weight])))
+          })
+          const parts = found.map(({ weights }) => Math.max(...weights.map((weight, side) => weight / alls[side])))
+          deepStrictEqual(found.map(({ part }) => part), parts.toSorted((a, b) => b - a))
+        }
+      }
+    })
+
     test('a verdict about stacks colours the boxes of its function, and none else', async () => {
       const { profile, changes } = await decoded(name)
       const { tree } = both(profile)
@@ -188,9 +207,26 @@ describe('diff page', { skip: MISSING }, () => {
       ok(note.startsWith(change.name.slice(0, 60)), note)
       strictEqual(await again.page.locator('#panel-flame [aria-live]').textContent(), note)
       await page.locator('#panel-flame canvas').first().press('Escape')
-      deepStrictEqual([...events.errors, ...again.events.errors], [])
-      await again.page.close()
+      deepStrictEqual(events.errors, [])
       await page.close()
+      // To show all widens no box, as in a page that is opened anew.
+      await again.page.getByRole('button', { name: 'Show all' }).click()
+      await again.page.waitForFunction(() => location.hash === '#tab=flame')
+      strictEqual(await again.page.locator('#panel-flame [aria-live]').textContent(), '')
+      const places = async ({ page, events }) => {
+        const canvas = page.locator('#panel-flame canvas').first()
+        const { width, height } = await canvas.boundingBox()
+        const found = []
+        for (let y = 9; y < height; y += 18) {
+          await canvas.hover({ position: { x: width - 3, y } })
+          found.push(await page.locator('#detail').textContent())
+        }
+        deepStrictEqual(events.errors, [])
+        await page.close()
+        return found
+      }
+      const shown = await places(again)
+      deepStrictEqual(shown, await places(await opened(browser.context, file(name), '#tab=flame')))
     })
 
     test(`${name}: each side has its own time`, async () => {
@@ -227,6 +263,45 @@ describe('diff page', { skip: MISSING }, () => {
       await page.close()
     })
   }
+
+  test('the panel has the shares of both sides', async () => {
+    const { page, events } = await opened(browser.context, file('calls'), '#tab=functions')
+    await page.locator('#top tbody tr', { hasText: 'work' }).getByRole('button').click()
+    await page.waitForFunction(() => document.querySelector('.picked h3 bdi')?.textContent === 'work')
+    const callers = await page.locator('.picked .list').first().getByRole('button').allTextContents()
+    strictEqual(callers[0], 'mainA 74.1%, B 73.8%')
+    deepStrictEqual(events.errors, [])
+    await page.close()
+  })
+
+  test('changes whose rows are left out are shown, too', async () => {
+    const path = file('many')
+    const sides = [0, 5].map(shorter => {
+      const [text, recording] = ['txt', 'uprof'].map(ending => join(OUT, `many-${shorter}.${ending}`))
+      const stack = number => Array.from({ length: 900 }, (_, at) => `f${number % 3}_${at}`).slice(number < 3 ? shorter : 0)
+      const samples = Array.from({ length: 60 }, (_, number) => {
+        const frames = stack(number).map((name, at) => `\t${(0x1000 + at).toString(16)} ${name}+0x10 (/x)\n`)
+        return `t1 1 ${(number / 100).toFixed(9)}: cycles:\n${frames.join('')}\n`
+      })
+      writeFileSync(text, samples.join(''))
+      uniprof('import', '--format', 'perf-script', '--output', recording, text)
+      return recording
+    })
+    uniprof('diff', `--html=${path}`, ...sides)
+    const { changes } = await decoded('many')
+    ok(changes.length > 2000, `${changes.length} changes`)
+    const { page, events } = await opened(browser.context, path, '#tab=flame&change=2000')
+    const note = await page.locator('#panel-flame [aria-live]').textContent()
+    ok(note.startsWith(`${changes[2000].name}: judged; its row is left out of this page.`), note)
+    const told = []
+    for (const y of [9, 27]) {
+      await page.locator('#panel-flame canvas').first().hover({ position: { x: 20, y } })
+      told.push(await page.locator('#detail').textContent())
+    }
+    ok(told.every(text => / in itself; \S/.test(text)), told.join('\n'))
+    deepStrictEqual(events.errors, [])
+    await page.close()
+  })
 
   for (const name of ['calls', 'hostile']) {
     test(`${name}: functions of a side are those of its report, and turn over`, async () => {

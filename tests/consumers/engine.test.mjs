@@ -9,11 +9,13 @@ import { describe, test } from 'node:test'
 import { MODULES, counted, decoded, modelOf, same } from './selections.mjs'
 import { ROOT, hostile, uniprof } from './uniprof.mjs'
 
-const { amount, share } = await import(join(MODULES, 'amounts.mjs'))
+const { amount, duration, share } = await import(join(MODULES, 'amounts.mjs'))
+const { bands, rowsOf } = await import(join(MODULES, 'bands.mjs'))
 const { boxes } = await import(join(MODULES, 'boxes.mjs'))
 const { calleesOf, callersOf, folded, inverted, preorder } = await import(join(MODULES, 'calls.mjs'))
-const { MADE, moduleOf } = await import(join(MODULES, 'profile.mjs'))
+const { MADE, functionOf, moduleOf } = await import(join(MODULES, 'profile.mjs'))
 const { ALL, expression } = await import(join(MODULES, 'selection.mjs'))
+const { flagsOf } = await import(join(MODULES, 'summary.mjs'))
 
 const SELECTIONS = 50
 const images = readdirSync(join(ROOT, 'corpus/images'))
@@ -85,6 +87,35 @@ for (const { name, args } of RECORDINGS) {
       strictEqual(new Set(preorder(tree.parents)).size, tree.labels.length)
     })
 
+    test('the filter of a function finds it, however frames are shown and were gathered', async () => {
+      const byLine = uniprof('report', '--html=-', '--by', 'line', '--no-source', ...args)
+      for (const profile of await Promise.all([page, byLine].map(decoded))) {
+        const model = modelOf(profile)
+        const look = changed => (model.look = { ...model.look, focus: '', ignore: '', hide: '', ...changed })
+        const { all } = model.weights()
+        const totals = new Map()
+        for (const { name, total } of model.rows()) totals.set(name, totals.has(name) ? null : total)
+        for (const by of ['function', 'line', 'module']) {
+          look({ by })
+          for (const { label: group } of model.rows().slice(0, 20)) {
+            look({})
+            const [label, filter] = [model.labelOf(group), model.filterOf(group)]
+            const isCode = label >= 0 && !(profile.labels.flags[label] & MADE)
+            strictEqual(filter !== null, isCode && by !== 'module', `${by} ${model.about(group).name}`)
+            const name = filter && functionOf(profile, label)
+            const total = totals.get(name)
+            if (!total) continue
+            const left = what => (look({ [what]: filter }), model.weights().all)
+            deepStrictEqual([left('focus'), left('ignore')], [total, all - total], filter)
+            strictEqual(left('hide'), all)
+            look({ by: 'function', hide: filter })
+            ok(model.rows().every(row => row.name !== name), filter)
+            look({ by })
+          }
+        }
+      }
+    })
+
     test('shares are those of the terminal', async () => {
       const profile = await decoded(page)
       const { rows, all } = counted(profile, ALL)
@@ -106,6 +137,28 @@ test('a share in the middle goes to the even digit, as in Rust', () => {
     '33.3%',
     '-',
   ])
+})
+
+test('a duration has the unit in which it is less than a thousand, as in Rust', () => {
+  const edges = [999, 999_949, 999_950, 999_949_999, 999_950_000].map(duration)
+  deepStrictEqual(edges, ['999 ns', '999.9 us', '1.0 ms', '999.9 ms', '1.00 s'])
+})
+
+test('flags select tracks where no other has their number', () => {
+  const tasks = [[0, 0, 0, 'vCPU 0'], [0, 0, 1, 'vCPU 1'], [1, 0, 0, 'vCPU 0'], [1, 7, 1, 'vCPU 1'], [1, 0, 2, 'vCPU 2']]
+  const flags = (...some) =>
+    flagsOf({ look: { ...ALL, from: 1000, tasks: new Set(some) }, profile: { about: { tick_ns: 1000, tasks } } })
+  deepStrictEqual(flags(4), ['--from 0.001000s', '--vcpu 2'])
+  deepStrictEqual(flags(0, 2, 4), ['--from 0.001000s', '--vcpu 0', '--vcpu 2'])
+  for (const some of [[0], [1], [3, 4]]) {
+    deepStrictEqual(flags(...some), ['--from 0.001000s', '# --vcpu would select more tracks'])
+  }
+})
+
+test('phases for which there is no row are listed all the same', () => {
+  const all = bands({ about: { bands: Array.from({ length: 6 }, (_, at) => [0, at, 100, `phase ${at}`]) } })
+  deepStrictEqual(all.map(({ name, row }) => `${name}: ${row}`), [0, 1, 2, 3, -1, -1].map((row, at) => `phase ${at}: ${row}`))
+  strictEqual(rowsOf(all), 4)
 })
 
 test('what is no regular expression is told, not run', () => {

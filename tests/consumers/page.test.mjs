@@ -88,7 +88,7 @@ const ODD = {
   late: { recording: 'corpus/bad/found-sample-long-after-the-end.uprof', says: 'Samples are missing' },
   none: { text: one(1, 1, ['main']), args: ['--focus', 'nowhere'], says: 'no sample to show' },
   single: { text: one(1, 1, ['leaf', 'main']), says: '1 samples, 100.0% of all' },
-  threads: { text: many(4000, number => one(number + 1, number / 1e3, ['leaf', 'main'])), says: '388 more tracks' },
+  threads: { text: many(4000, number => one(number + 1, number / 1e3, ['leaf', 'main'])), says: '3988 more tracks', more: '3600 have no track' },
   deep: {
     text: many(3, number => one(1, number / 1e3, Array.from({ length: 1024 }, (_, at) => `f${at}`))),
     says: '3 samples, 100.0% of all',
@@ -238,7 +238,7 @@ describe('page', { skip: MISSING }, () => {
         return page.locator('#detail').textContent()
       }
       await canvas.focus()
-      for (const key of ['ArrowDown', 'ArrowDown', 'ArrowDown', 'Enter']) await canvas.press(key)
+      for (const key of ['ArrowDown', 'ArrowDown', 'ArrowDown', 'ArrowRight', 'Enter']) await canvas.press(key)
       const [first, last] = [await at(3), await at(width - 3)]
       ok(first.includes(' samples, '), first)
       strictEqual(last, first)
@@ -253,6 +253,13 @@ describe('page', { skip: MISSING }, () => {
         await same.hover({ position: { x, y: 18 * 2 + 9 } })
         strictEqual(await again.page.locator('#detail').textContent(), first)
       }
+      // Keys begin at the widened box, and on it Enter shows all.
+      await again.page.mouse.move(0, 0)
+      await same.press('ArrowRight')
+      strictEqual(await again.page.locator('#detail').textContent(), first)
+      await same.press('Enter')
+      await again.page.waitForFunction(() => !location.hash.includes('zoom='))
+      deepStrictEqual(again.events.errors, [])
       await again.page.close()
       await canvas.press('Escape')
       await page.waitForFunction(() => !location.hash.includes('zoom='))
@@ -460,6 +467,17 @@ describe('page', { skip: MISSING }, () => {
     strictEqual(new Set(heads).size, heads.length)
     await page.locator('.picked .list button', { hasText: 'qsort_r' }).click()
     await page.waitForFunction(() => document.querySelector('.picked h3 bdi').textContent === 'qsort_r')
+    // Filters are of functions: of a module there is none.
+    const does = () => page.locator('.picked .does button').allTextContents()
+    const [, told] = await page.locator('.picked dd').allTextContents()
+    await page.getByRole('button', { name: 'Focus', exact: true }).click()
+    await page.waitForFunction(all => document.querySelector('.selected b').textContent === all, told.split(', ')[1])
+    deepStrictEqual((await does()).slice(-4), ['Focus', 'Ignore', 'Hide', 'Clear'])
+    await page.locator('[data-form=by]').selectOption('module')
+    await drawn(page)
+    await page.locator('#top tbody tr', { hasText: 'libc' }).getByRole('button').click()
+    await page.waitForFunction(() => document.querySelector('.picked h3 bdi').textContent.startsWith('libc'))
+    deepStrictEqual(await does(), ['Callers and callees', 'Clear'])
     deepStrictEqual(events.errors, [])
     await page.close()
   })
@@ -476,6 +494,11 @@ describe('page', { skip: MISSING }, () => {
     await page.waitForFunction(() => document.querySelector('#matches').textContent)
     await page.locator('#tab-functions').press('Escape')
     await page.waitForFunction(() => document.querySelector('#find').value === '')
+    // A checkbox is no place for text.
+    await page.locator('[data-form=fold]').click()
+    await page.waitForFunction(() => location.hash.includes('fold=1'))
+    await page.keyboard.press('Escape')
+    await page.waitForFunction(() => location.hash === '#tab=functions')
     const forms = () => page.locator('.toolbar [data-form]').evaluateAll(all => all.map(one => one.dataset.form))
     deepStrictEqual(await forms(), ['by', 'fold', 'inlines'])
     await page.locator('#tab-heat').click()
@@ -492,7 +515,7 @@ describe('page', { skip: MISSING }, () => {
     await page.close()
   })
 
-  for (const [name, { text, recording: real, args = [], says }] of Object.entries(ODD)) {
+  for (const [name, { text, recording: real, args = [], says, more }] of Object.entries(ODD)) {
     test(`${name}: a page that says so`, async () => {
       const [source, made, path] = ['txt', 'uprof', 'html'].map(ending => join(OUT, `odd-${name}.${ending}`))
       if (text) writeFileSync(source, text)
@@ -500,6 +523,11 @@ describe('page', { skip: MISSING }, () => {
       uniprof('report', `--html=${path}`, ...args, real ?? made)
       const { page, events } = await open(browser.context, path)
       await page.locator('body', { hasText: says }).waitFor()
+      if (more) {
+        await page.getByRole('button', { name: says }).click()
+        await page.locator('.timeline', { hasText: more }).waitFor()
+        await page.getByRole('button', { name: 'Fewer tracks' }).click()
+      }
       for (const width of [1300, 400]) {
         await page.setViewportSize({ width, height: 900 })
         for (const tab of TABS) {
@@ -525,6 +553,103 @@ describe('page', { skip: MISSING }, () => {
       await page.close()
     })
   }
+
+  /** A page of samples in the form of `perf script`. */
+  function pageOf(name, samples) {
+    const [text, recording, path] = ['txt', 'uprof', 'html'].map(ending => join(OUT, `${name}.${ending}`))
+    writeFileSync(text, samples)
+    uniprof('import', '--format', 'perf-script', '--output', recording, text)
+    uniprof('report', `--html=${path}`, recording)
+    return path
+  }
+
+  test('a box too deep for an address is narrow again when all is shown', async () => {
+    const chain = letter => Array.from({ length: 300 }, (_, at) => `${letter}${300 - at}`)
+    const samples = ['a', 'b'].map((letter, at) => one(1, at, [...chain(letter), 'main'])).join('')
+    const { page, events } = await open(browser.context, pageOf('deep-pair', samples), '#tab=flame')
+    const canvas = page.locator('canvas.flame').first()
+    const { width } = await canvas.boundingBox()
+    const at = async x => {
+      await canvas.hover({ position: { x, y: 9 } })
+      return (await page.locator('#detail').textContent()).split(/\b/, 1)[0]
+    }
+    for (let pages = 0; pages < 12; pages++) await canvas.press('PageDown')
+    const names = [await at(9), await at(width - 9)]
+    ok(/^a2/.test(names[0]) && /^b2/.test(names[1]), names.join(' '))
+    await canvas.click({ position: { x: 9, y: 9 } })
+    await drawn(page)
+    strictEqual(await at(width - 9), names[0])
+    await page.getByRole('button', { name: 'Show all' }).click()
+    await drawn(page)
+    deepStrictEqual([await at(9), await at(width - 9)], names)
+    deepStrictEqual(events.errors, [])
+    await page.close()
+  })
+
+  test('the rest of what one called comes by keys, too, and keeps the keyboard', async () => {
+    const samples = many(150, number => one(1, number / 1e3, [`f${number}`, 'main']))
+    const { page, events } = await open(browser.context, pageOf('wide', samples), '#tab=calls')
+    await page.locator('[role=treeitem]').first().focus()
+    await page.keyboard.press('End')
+    const focused = () => page.evaluate(() => [document.activeElement.textContent, document.activeElement.tabIndex])
+    deepStrictEqual(await focused(), ['50 more', 0])
+    const count = await page.locator('[role=treeitem]').count()
+    await page.keyboard.press('Enter')
+    strictEqual(await page.locator('[role=treeitem]').count(), count + 49)
+    const [text, index] = await focused()
+    ok(/^f\d+/.test(text) && index === 0, text)
+    deepStrictEqual(events.errors, [])
+    await page.close()
+  })
+
+  test('only the main button selects, and a drag that the browser takes over ends', async () => {
+    const { page, events } = await open(browser.context, file('calls'))
+    const selected = () => page.locator('.selected').textContent()
+    for (const [tab, canvas] of [['flame', 'canvas.tracks'], ['heat', 'canvas.heatmap']]) {
+      await page.locator(`#tab-${tab}`).click()
+      await drawn(page)
+      const { x, y, width } = await page.locator(canvas).boundingBox()
+      const reach = canvas === 'canvas.tracks' ? width : 20
+      await page.mouse.move(x + reach * 0.1, y + 40)
+      await page.mouse.down()
+      await page.mouse.move(x + reach * 0.9, y + 50)
+      await page.mouse.up()
+      await drawn(page)
+      const before = await selected()
+      ok(before.includes('--to'), before)
+      await page.mouse.click(x + 5, y + 40, { button: 'right' })
+      await drawn(page)
+      strictEqual(await selected(), before)
+      await page.mouse.move(x + 2, y + 40)
+      await page.mouse.down()
+      await page.locator(canvas).dispatchEvent('pointercancel')
+      await page.mouse.move(x + reach * 0.5, y + 200)
+      await page.mouse.up()
+      await drawn(page)
+      strictEqual(await selected(), before)
+      await page.getByRole('button', { name: 'Show all' }).click()
+      await drawn(page)
+    }
+    deepStrictEqual(events.errors, [])
+    await page.close()
+  })
+
+  test('on paper, the selection is told, and which rows are printed', async () => {
+    const samples = many(70, number => one(1, number / 1e3, [`f${number}`, 'main']))
+    const { page, events } = await open(browser.context, pageOf('paper', samples), '#tab=functions&to=65000')
+    await page.emulateMedia({ media: 'print' })
+    const isSeen = text => page.locator('.views').getByText(text).isVisible()
+    const parts = ['65 samples, ', 'Printed are the first 60 rows.', 'Show all']
+    deepStrictEqual(await Promise.all(parts.map(isSeen)), [true, true, false])
+    strictEqual(await page.locator('#top tbody tr:visible').count(), 60)
+    await page.emulateMedia({ media: 'screen' })
+    await page.locator('#find').fill('f1')
+    await page.waitForFunction(() => document.querySelector('#matches').textContent)
+    await page.emulateMedia({ media: 'print' })
+    deepStrictEqual(await Promise.all(parts.map(isSeen)), [true, false, false])
+    deepStrictEqual(events.errors, [])
+    await page.close()
+  })
 
   test('boxes are coloured by how their frames were found', async () => {
     const path = join(OUT, 'found-page.html')

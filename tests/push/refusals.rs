@@ -124,6 +124,25 @@ fn every_refusal_ends_with_what_to_do() {
     }
 }
 
+/// Its specification (OTLP/HTTP, "Failures") names the only statuses after which a request may be sent again.
+#[test]
+fn opentelemetry_is_tried_again_only_where_it_allows_that() {
+    for (status, is_repeated) in [
+        (429, true),
+        (503, true),
+        (408, false),
+        (500, false),
+        (507, false),
+    ] {
+        let server = Receiver::start(move |_| Reply::answer(status, "", ""));
+        let words = ["--format", "otlp", "--retry-for", "1s", &pack()];
+        let (code, said) = push(&server.url(""), &words);
+        assert_eq!(code, 2, "{status}: {said}");
+        assert_eq!(server.take().len() > 1, is_repeated, "{status}: {said}");
+        assert_eq!(said.contains("refuses"), !is_repeated, "{status}: {said}");
+    }
+}
+
 #[test]
 fn a_redirect_is_not_followed_and_credentials_stay_secret() {
     let folder = tempfile::tempdir().unwrap();

@@ -2,7 +2,7 @@
 
 use crate::receiver::{Receiver, Reply, check, id_of};
 use crate::{PUSH, accept, pack, push};
-use kit::uniprof;
+use kit::{uniprof, wait_until};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -15,11 +15,12 @@ fn with<'a>(words: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
     [words, more].concat()
 }
 
-/// The names of the files in a spool.
+/// The names of the files in a spool, but those of locks.
 fn names(spool: &Path) -> BTreeSet<String> {
     let entries = fs::read_dir(spool).unwrap();
     entries
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| !name.ends_with("lock"))
         .collect()
 }
 
@@ -37,7 +38,7 @@ fn a_spool_keeps_what_is_not_delivered_and_takes_no_more_than_it_may() {
         code == 2 && said.contains("is full") && said.contains("--spool-size"),
         "{said}"
     );
-    assert_eq!(names(&spool), BTreeSet::from(["lock".to_owned()]));
+    assert!(names(&spool).is_empty());
     let (code, said) = push(
         &away.url(PUSH),
         &with(&words, &["--every", "500ms", &pack()]),
@@ -47,7 +48,7 @@ fn a_spool_keeps_what_is_not_delivered_and_takes_no_more_than_it_may() {
         "{said}"
     );
     let waiting = names(&spool);
-    assert!(waiting.len() > 3, "{waiting:?}");
+    assert!(waiting.len() > 2, "{waiting:?}");
     // Once more: the same files.
     push(
         &away.url(PUSH),
@@ -63,11 +64,11 @@ fn a_spool_keeps_what_is_not_delivered_and_takes_no_more_than_it_may() {
     assert_eq!(names(&spool), waiting);
     let (code, said) = push(&accepts.url(PUSH), &words);
     assert!(
-        code == 0 && said.contains(&format!(": {}", waiting.len() - 1)),
+        code == 0 && said.contains(&format!(": {}", waiting.len())),
         "{said}"
     );
-    assert_eq!(names(&spool), BTreeSet::from(["lock".to_owned()]));
-    assert_eq!(accepts.take().len(), waiting.len() - 1);
+    assert!(names(&spool).is_empty());
+    assert_eq!(accepts.take().len(), waiting.len());
 
     let open = folder.path().join("open");
     fs::create_dir(&open).unwrap();
@@ -99,8 +100,100 @@ fn what_cannot_be_removed_is_delivered_once_and_holds_up_nothing() {
     let received = server.take();
     let ids: BTreeSet<String> = received.iter().map(|one| id_of(&one.body)).collect();
     assert!(received.len() > 2 && ids.len() == received.len());
-    // The folder, and the lock.
-    assert_eq!(names(&spool).len(), 2);
+    // The folder.
+    assert_eq!(names(&spool).len(), 1);
+}
+
+#[test]
+fn what_waits_for_one_server_or_tenant_is_not_sent_to_another_and_holds_up_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = folder.path().join("spool");
+    let headers = folder.path().join("headers");
+    fs::write(&headers, "X-Scope-OrgID: a\n").unwrap();
+    let words = ["--spool", spool.to_str().unwrap(), "--every", "500ms"];
+    let server = Receiver::start(|received| match received.header("x-scope-orgid") {
+        "a" => Reply::answer(503, "", ""),
+        _ => accept(),
+    });
+    let mut command = uniprof();
+    command
+        .args(["push", "-q", "--no-search", "--to", &server.url(PUSH)])
+        .arg("--header-file")
+        .arg(&headers)
+        .args(words)
+        .arg(pack());
+    let mut waits = command.stderr(std::process::Stdio::null()).spawn().unwrap();
+    wait_until("all wait", Duration::from_secs(60), || {
+        !server.take().is_empty()
+    });
+    let waiting = names(&spool);
+    assert!(waiting.len() > 2, "{waiting:?}");
+    // The same recording, for another tenant and for another server.
+    let other = Receiver::start(|_| accept());
+    for server in [&server, &other] {
+        let (code, said) = push(&server.url(PUSH), &with(&words, &[&pack()]));
+        assert_eq!(code, 0, "{said}");
+        let received = server.take();
+        let mut received = received.iter().map(|one| one.header("x-scope-orgid"));
+        assert!(received.any(str::is_empty));
+        assert_eq!(names(&spool), waiting);
+    }
+    waits.kill().unwrap();
+    waits.wait().unwrap();
+    // Whoever names no recording means all that waits.
+    let (code, said) = push(&other.url(PUSH), &words);
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(other.take().len(), waiting.len());
+    assert!(names(&spool).is_empty());
+}
+
+#[test]
+fn a_profile_that_a_server_never_takes_holds_up_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = folder.path().join("spool");
+    let first = Mutex::new(None);
+    let server = Receiver::start(move |received| {
+        let id = id_of(&received.body);
+        let mut first = first.lock().unwrap();
+        if *first.get_or_insert_with(|| id.clone()) == id {
+            Reply::answer(500, "text/plain", "oh")
+        } else {
+            accept()
+        }
+    });
+    let words = ["--spool", spool.to_str().unwrap(), "--retry-for", "1s"];
+    let (code, said) = push(
+        &server.url(PUSH),
+        &with(&words, &["--every", "500ms", &pack()]),
+    );
+    assert!(code == 1 && said.contains("500: oh"), "{said}");
+    let ids: BTreeSet<String> = server.take().iter().map(|one| id_of(&one.body)).collect();
+    assert!(ids.len() > 2, "{ids:?}");
+    let delivered = format!("delivered to {}: {}", server.url(PUSH), ids.len() - 1);
+    assert!(said.contains(&delivered), "{said}");
+    assert_eq!(names(&spool).len(), 1, "{said}");
+}
+
+#[test]
+fn nothing_is_touched_that_no_spool_has_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = folder.path().join("spool");
+    fs::create_dir(&spool).unwrap();
+    fs::set_permissions(&spool, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let of_others = ["run.uprof.77.part", "2026-11-25.pyroscope"];
+    let left_behind = format!("{:020}-{:032x}.pyroscope.77.part", 1, 2);
+    for name in of_others.iter().chain([&left_behind.as_str()]) {
+        fs::write(spool.join(name), "of others").unwrap();
+    }
+    let server = Receiver::start(|_| accept());
+    let words = ["--spool", spool.to_str().unwrap()];
+    let (code, said) = push(&server.url(PUSH), &with(&words, &[&pack()]));
+    assert_eq!(code, 0, "{said}");
+    let (code, said) = push(&server.url(PUSH), &words);
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(server.take().len(), 1);
+    let left = BTreeSet::from(of_others.map(str::to_owned));
+    assert_eq!(names(&spool), left);
 }
 
 #[test]

@@ -147,38 +147,41 @@ fn what_is_pushed_has_the_names_of_the_images_here() {
 
 #[test]
 fn a_server_that_is_away_at_first_gets_everything_later() {
-    let recorded = Recorded::new();
-    let is_there = Arc::new(AtomicBool::new(false));
-    let there = is_there.clone();
-    let server = Receiver::start(move |_| {
-        if there.load(Ordering::Relaxed) {
-            accept()
-        } else {
-            Reply::answer(503, "", "")
+    // It may be away by itself, or a proxy says so.
+    for status in [503, 404] {
+        let recorded = Recorded::new();
+        let is_there = Arc::new(AtomicBool::new(false));
+        let there = is_there.clone();
+        let server = Receiver::start(move |_| {
+            if there.load(Ordering::Relaxed) {
+                accept()
+            } else {
+                Reply::answer(status, "", "")
+            }
+        });
+        let mut command = recorded.command(&server.url(PUSH), &["--retry-for", "60s"], 6);
+        let running = command.stderr(Stdio::piped()).spawn().unwrap();
+        wait_until("two profiles wait", Duration::from_secs(60), || {
+            recorded.waiting().len() >= 2
+        });
+        server.take();
+        is_there.store(true, Ordering::Relaxed);
+        let output = running.wait_with_output().unwrap();
+        let said = kit::text(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert!(said.contains("trying again"), "{said}");
+        // One may have been refused between the two lines above.
+        let mut arrived = 0;
+        for one in server.take() {
+            arrived += check(&one.body).unwrap().sum;
         }
-    });
-    let mut command = recorded.command(&server.url(PUSH), &["--retry-for", "60s"], 6);
-    let running = command.stderr(Stdio::piped()).spawn().unwrap();
-    wait_until("two profiles wait", Duration::from_secs(60), || {
-        recorded.waiting().len() >= 2
-    });
-    server.take();
-    is_there.store(true, Ordering::Relaxed);
-    let output = running.wait_with_output().unwrap();
-    let said = kit::text(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{said}");
-    assert!(said.contains("trying again"), "{said}");
-    // One may have been refused between the two lines above.
-    let mut arrived = 0;
-    for one in server.take() {
-        arrived += check(&one.body).unwrap().sum;
+        assert!(
+            arrived >= said_samples(&said),
+            "{arrived} of {}",
+            said_samples(&said)
+        );
+        assert!(recorded.waiting().is_empty());
     }
-    assert!(
-        arrived >= said_samples(&said),
-        "{arrived} of {}",
-        said_samples(&said)
-    );
-    assert!(recorded.waiting().is_empty());
 }
 
 #[test]
@@ -231,30 +234,36 @@ fn a_killed_recorder_leaves_what_it_had_to_be_delivered() {
 
 #[test]
 fn a_full_spool_drops_the_oldest_profiles_of_this_recording_alone() {
-    let recorded = Recorded::new();
-    let away = Receiver::start(|_| Reply::answer(503, "", ""));
-    fs::create_dir(recorded.spool()).unwrap();
-    fs::set_permissions(
-        recorded.spool(),
-        std::os::unix::fs::PermissionsExt::from_mode(0o700),
-    )
-    .unwrap();
-    let other = recorded.spool().join(format!("{:020}-0.pyroscope", 1));
-    fs::write(&other, "of another recording").unwrap();
-    let words = ["--retry-for", "1s", "--spool-size", "8K"];
-    let output = recorded
-        .command(&away.url(PUSH), &words, 8)
-        .output()
+    // What was refused stays there, too.
+    for status in [503, 400] {
+        let recorded = Recorded::new();
+        let server = Receiver::start(move |_| Reply::answer(status, "", ""));
+        fs::create_dir(recorded.spool()).unwrap();
+        fs::set_permissions(
+            recorded.spool(),
+            std::os::unix::fs::PermissionsExt::from_mode(0o700),
+        )
         .unwrap();
-    let said = kit::text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    for wanted in ["is full", "profiles dropped", "--spool-size"] {
-        assert!(said.contains(wanted), "{wanted}: {said}");
+        let other = format!("{:020}-{:032x}.pyroscope", 1, 0);
+        let other = recorded.spool().join(other);
+        fs::write(&other, "of another recording").unwrap();
+        let words = ["--retry-for", "1s", "--spool-size", "12K"];
+        let output = recorded
+            .command(&server.url(PUSH), &words, 8)
+            .output()
+            .unwrap();
+        let said = kit::text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        for wanted in ["is full", "profiles dropped", "--spool-size"] {
+            assert!(said.contains(wanted), "{wanted}: {said}");
+        }
+        assert!(!said.contains("did not take"), "{said}");
+        assert_eq!(fs::read(&other).unwrap(), b"of another recording");
+        let files = fs::read_dir(recorded.spool()).unwrap();
+        let bytes = files.map(|file| file.unwrap().metadata().unwrap().len());
+        let used: u64 = bytes.sum();
+        assert!(used <= 12 << 10, "{used}");
     }
-    assert_eq!(fs::read(&other).unwrap(), b"of another recording");
-    let bytes = |path: &PathBuf| fs::metadata(path).unwrap().len();
-    let used: u64 = recorded.waiting().iter().map(bytes).sum();
-    assert!(used <= 8 << 10, "{used}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Compares the samples taken with those that were due. Each stands for a period of processor time, which the kernel
 //! counts, too.
 
-use crate::cold::{COUNTED_TIME_NS, LossReason, ProcessTime, SAMPLED_TIME_NS};
+use crate::cold::{COUNTED_TIME_NS, LossReason, ProcessTime, SAMPLED_TIME_NS, TargetKind};
 
 /// The number of samples, and the processor time that the kernel counted for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -40,6 +40,13 @@ pub const LATE_SHARE_MAX: f64 = 0.01;
 /// Whether `late` of `samples` are enough to be reported.
 pub fn are_many_late(late: u64, samples: u64) -> bool {
     late as f64 > samples as f64 * LATE_SHARE_MAX
+}
+
+/// Number of samples that are due in `seconds` at `rate_hz`, as missed deadlines count: one of each of a guest's vCPUs
+/// at a time, and of a process one at least.
+pub fn deadlines(kind: TargetKind, vcpus: u32, seconds: f64, rate_hz: f64) -> f64 {
+    let at_once = if kind.is_guest() { vcpus.max(1) } else { 1 };
+    seconds * rate_hz * f64::from(at_once)
 }
 
 /// Whether a loss of `count` for `reason` makes the exit status 1 in a recording of `deadlines` deadlines. Any loss
@@ -129,6 +136,14 @@ mod tests {
         let missed = |count, deadlines| is_loss(LossReason::Deadline, count, deadlines);
         assert!(!missed(0, 0.0) && missed(1, 0.0));
         assert!(!missed(50, 1000.0) && missed(51, 1000.0));
+    }
+
+    #[test]
+    fn a_deadline_is_of_each_vcpu() {
+        let due = |kind, vcpus| deadlines(kind, vcpus, 10.0, 99.0) as u64;
+        assert_eq!(due(TargetKind::Kvm, 32), 32 * 990);
+        assert_eq!(due(TargetKind::Kvm, 0), 990);
+        assert_eq!(due(TargetKind::Process, 32), 990);
     }
 
     #[test]

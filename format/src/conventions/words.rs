@@ -4,13 +4,13 @@
 use super::due::LATE_NS;
 use std::fmt::Display;
 
-/// A duration, with its unit.
+/// A duration, with its unit: the one in which it is less than a thousand, as rounded.
 pub fn duration(time_ns: u64) -> String {
     let time = time_ns as f64;
     match time_ns {
         0..1_000 => format!("{time_ns} ns"),
-        1_000..1_000_000 => format!("{:.1} us", time / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1} ms", time / 1e6),
+        1_000..999_950 => format!("{:.1} us", time / 1e3),
+        999_950..999_950_000 => format!("{:.1} ms", time / 1e6),
         _ => format!("{:.2} s", time / 1e9),
     }
 }
@@ -47,8 +47,13 @@ mod tests {
 
     #[test]
     fn a_duration_has_its_unit() {
-        let all = [7, 1_500, 999_949, 30_120_000, 61_230_000_000].map(duration);
-        assert_eq!(all, ["7 ns", "1.5 us", "999.9 us", "30.1 ms", "61.23 s"]);
+        let all = [7, 1_500, 30_120_000, 61_230_000_000].map(duration);
+        assert_eq!(all, ["7 ns", "1.5 us", "30.1 ms", "61.23 s"]);
+        let edges = [999, 999_949, 999_950, 999_949_999, 999_950_000].map(duration);
+        assert_eq!(
+            edges,
+            ["999 ns", "999.9 us", "1.0 ms", "999.9 ms", "1.00 s"]
+        );
     }
 
     #[test]

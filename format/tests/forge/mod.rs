@@ -22,13 +22,23 @@ pub fn header(block_type: BlockType, samples: usize) -> BlockHeader {
 /// A recording of one block with this payload, compressed, and with right checksums.
 pub fn recording_of(block_type: BlockType, samples: usize, payload: &[u8]) -> Vec<u8> {
     let stored = zstd::bulk::compress(payload, 1).unwrap();
+    recording_of_stored(block_type, samples, payload.len(), &stored)
+}
+
+/// As [`recording_of`], with a payload that is compressed already.
+pub fn recording_of_stored(
+    block_type: BlockType,
+    samples: usize,
+    raw_bytes: usize,
+    stored: &[u8],
+) -> Vec<u8> {
     let mut header = header(block_type, samples);
     header.codec = Codec::Zstd.number();
     header.stored_bytes = (stored.len() as u32).into();
-    header.raw_bytes = (payload.len() as u32).into();
-    header.payload_crc = crc32fast::hash(&stored).into();
+    header.raw_bytes = (raw_bytes as u32).into();
+    header.payload_crc = crc32fast::hash(stored).into();
     header.header_crc = header.checksum().into();
-    [Preamble::new(UUID).as_bytes(), header.as_bytes(), &stored].concat()
+    [Preamble::new(UUID).as_bytes(), header.as_bytes(), stored].concat()
 }
 
 /// Reads a recording of one block both ways. Returns the number of rows, and the message if the payload is

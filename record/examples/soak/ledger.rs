@@ -298,6 +298,9 @@ impl Ledger {
         let left_ns = end_ns.saturating_sub(last_deadline_ns);
         // And how far the first deadline is in its period is not known.
         let tail = (left_ns as f64 / self.period_ns) as u64 + 2;
+        // A deadline that is missed loses a sample of each vCPU.
+        let vcpus = self.tasks.len() as u64;
+        let (missed, tail) = (self.missed * vcpus, tail * vcpus);
         let even = self.tasks.values().min() == self.tasks.values().max();
         writeln!(
             out,
@@ -305,7 +308,7 @@ impl Ledger {
              evenly={even} tail={tail} wrong={}",
             self.samples,
             self.rounds,
-            self.missed,
+            missed,
             self.blocks,
             self.bytes,
             last_ns as f64 / 1e9,
@@ -321,7 +324,7 @@ impl Ledger {
         for complaint in &self.complaints {
             writeln!(out, "wrong {complaint}")?;
         }
-        let accounted = lost("deadline").abs_diff(self.missed) <= tail;
+        let accounted = lost("deadline").abs_diff(missed) <= tail;
         Ok(self.wrong == 0 && accounted && total("samples") == Some(self.samples))
     }
 }

@@ -38,6 +38,9 @@ pub trait Rescuer {
     /// Makes sure that the guest runs after the recorder has gone, in the middle of a freeze if `frozen`.
     fn release(&mut self, frozen: bool);
 
+    /// Does what is left to do once the guest needs nothing more, whoever released it. Called last.
+    fn clean_up(&mut self) {}
+
     /// Switches to another guest than the one at the start.
     fn turn_to(&mut self, _guest: u64) {}
 
@@ -264,6 +267,7 @@ fn stand_by(shared: &SharedWords, rescuer: &mut impl Rescuer, lifeline: RawFd) {
             rescuer.release(is_amid_freeze(last));
         }
     }
+    rescuer.clean_up();
 }
 
 /// Switches the rescuer to the current guest.
@@ -459,6 +463,10 @@ mod tests {
             assert!(!guardian.may_resume());
             assert_eq!(guardian.rescues(), 1);
             guardian.running();
+            // As `pkill -USR1 uniprof` sends it, which is for the recorder.
+            for signal in [Signal::SIGUSR1, Signal::SIGUSR2] {
+                kill(guardian.process.child.pid(), signal).unwrap();
+            }
         });
         assert_eq!(dragging, "rn");
     }

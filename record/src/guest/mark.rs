@@ -262,6 +262,20 @@ mod tests {
         }
     }
 
+    /// All else is read-only there.
+    #[test]
+    fn a_recorder_may_leave_its_mark_under_the_packaged_unit() {
+        let unit = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../packaging/uniprof-record@.service"
+        );
+        let unit = std::fs::read_to_string(unit).unwrap();
+        let has = |line| unit.lines().any(|one| one == line);
+        assert!(has("ProtectSystem=strict") && has("RuntimeDirectory=uniprof"));
+        // Other recorders are at work when this one ends.
+        assert!(has("RuntimeDirectoryMode=0700") && has("RuntimeDirectoryPreserve=yes"));
+    }
+
     #[test]
     fn a_folder_that_others_can_write_is_not_believed() {
         use std::os::unix::fs::PermissionsExt;

@@ -145,7 +145,8 @@ pub fn stop_world(
         if let Some(ending) = wait(source, sink, pace.wake_ns, control) {
             // A sampler that had no processor until the end has missed deadlines.
             let end_ns = monotonic_ns().min(control.stop_at_ns.unwrap_or(u64::MAX));
-            sink.lose(LossReason::Deadline, pace.unmet(end_ns), end_ns);
+            let unmet = pace.unmet(end_ns) * round.vcpus_due();
+            sink.lose_between(LossReason::Deadline, unmet, [pace.wake_ns, end_ns]);
             if let Some(kernels) = &mut later_kernels
                 && matches!(ending, Ending::Duration | Ending::Stopped(_))
             {
@@ -154,8 +155,9 @@ pub fn stop_world(
             return ending;
         }
         let now_ns = monotonic_ns();
+        let due_ns = pace.wake_ns;
         let period_ns = take.boot.map(|_| pace.period_ns());
-        match round.sample(source, sink, pace.wake_ns, period_ns) {
+        match round.sample(source, sink, due_ns, period_ns) {
             Ok(frozen_ns) => pace.spent(frozen_ns, control),
             Err(error) => return failed(source, sink, error),
         }
@@ -184,10 +186,10 @@ pub fn stop_world(
         }
         // Deadlines after the end are not missed.
         let until_ns = monotonic_ns().min(control.stop_at_ns.unwrap_or(u64::MAX));
-        let missed = pace.next(until_ns);
+        let missed = pace.next(until_ns) * round.vcpus_due();
         // While the guest is absent, no deadline is missed.
-        if missed > 0 && !round.vcpus.are_absent() {
-            sink.lose(LossReason::Deadline, missed, now_ns);
+        if !round.vcpus.are_absent() {
+            sink.lose_between(LossReason::Deadline, missed, [due_ns, until_ns]);
         }
         if pace.housekeeping_due(now_ns) {
             sink.report_losses();
@@ -320,6 +322,11 @@ impl<'a> Round<'a> {
             until: Vec::new(),
             is_reached: false,
         }
+    }
+
+    /// Number of samples that a missed deadline loses: as many as were due in the last round.
+    fn vcpus_due(&self) -> u64 {
+        (self.vcpus.all().len() as u64 + self.vcpus.missed()).max(1)
     }
 
     /// Takes one sample of every vCPU, due at `due_ns`; returns how long the guest was frozen.

@@ -10,6 +10,9 @@ use std::thread::{Builder, Scope, ScopedJoinHandle};
 use uprof::cold::{ClockPair, Cost, End, Host, Metadata, Recorder, Sampling, TargetKind};
 use uprof::machine;
 
+/// Most bytes of the recorder's command line that a recording keeps: metadata have to fit into a block.
+const COMMAND_LINE_BYTES_MAX: usize = 64 << 10;
+
 /// The metadata of a recording.
 pub fn metadata(facts: &Facts, plan: &Plan) -> Metadata {
     let mut notes = facts.notes.clone();
@@ -23,7 +26,7 @@ pub fn metadata(facts: &Facts, plan: &Plan) -> Metadata {
     Metadata {
         recorder: Recorder {
             program: concat!("uniprof ", env!("CARGO_PKG_VERSION")).into(),
-            command_line: plan.command_line.clone(),
+            command_line: first_words(&plan.command_line),
         },
         host: host(),
         target: facts.target.clone(),
@@ -125,10 +128,40 @@ pub fn end_record(time_ns: u64, ending: &Ending, totals: Vec<(String, u64)>) -> 
     }
 }
 
+/// The words of a command line for which there is room; `…` stands for the rest.
+fn first_words(words: &[String]) -> Vec<String> {
+    let mut bytes = 0;
+    let fitting = words.iter().take_while(|word| {
+        // An empty word takes a byte, too.
+        bytes += word.len() + 1;
+        bytes <= COMMAND_LINE_BYTES_MAX
+    });
+    let mut first: Vec<String> = fitting.cloned().collect();
+    if first.len() < words.len() {
+        first.push("…".into());
+    }
+    first
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use uprof::cold::Target;
+
+    #[test]
+    fn a_command_line_is_kept_up_to_a_number_of_bytes() {
+        let kept = |last: usize| {
+            let words = ["uniprof", "", &"x".repeat(last), "end"].map(str::to_owned);
+            first_words(&words)
+        };
+        // Each of the four words takes a byte more than it has.
+        let most = COMMAND_LINE_BYTES_MAX - "uniprof".len() - "end".len() - 4;
+        assert_eq!(kept(most).len(), 4);
+        assert_eq!(kept(most)[3], "end");
+        assert_eq!(kept(most + 1)[3], "…");
+        assert_eq!(kept(1 << 20), ["uniprof", "", "…"]);
+        assert_eq!(first_words(&[]), Vec::<String>::new());
+    }
 
     #[test]
     fn the_rate_of_a_process_is_that_of_the_kernels_event() {

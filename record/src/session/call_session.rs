@@ -93,7 +93,7 @@ pub fn record_calls<W: Write + Send>(
     let mut control = Control::new(Arc::clone(&counters), plan.duration);
     let names = tracer.names();
     let begun_ns = monotonic_ns();
-    let (ending, mut written, left_out) = std::thread::scope(|scope| {
+    let (ending, now_ns, mut written, left_out) = std::thread::scope(|scope| {
         let (sender, receiver) = sync_channel(MOST_WAITING);
         let (counters, writer, names) = (&*counters, &mut writer, &names);
         let writing = bounds::start_thread(scope, "writer", move || {
@@ -108,14 +108,15 @@ pub fn record_calls<W: Write + Send>(
                 Ok(()) => {}
             }
         });
+        // What the writer does from now on is no part of the recording.
+        let now_ns = monotonic_ns();
         drop(sender);
         let written = writing.join().unwrap_or_else(|_| WriterCounts {
             error: Some("the writer thread failed; please report this".into()),
             ..WriterCounts::default()
         });
-        Ok::<_, SourceError>((ending, written, left_out))
+        Ok::<_, SourceError>((ending, now_ns, written, left_out))
     })?;
-    let now_ns = monotonic_ns();
     let end_ns = tracer.cost().guest_ns(now_ns).max(start_ns);
     let cost = tracer.cost().clone();
     // The guest is released before the last bytes are written.

@@ -41,8 +41,10 @@ pub struct Summary {
     pub vcpus: u32,
     /// Why samples may not account for all of its processor time; see [`crate::Facts`].
     pub missed_time: Option<&'static str>,
-    /// Samples in the file.
+    /// Samples in the file; if the output failed, also its waits.
     pub samples: u64,
+    /// Rows in the file that are waits.
+    pub waits: u64,
     /// Bytes of the file; if the output failed, of the whole blocks in it.
     pub bytes: u64,
     /// Time from start to end.
@@ -77,6 +79,13 @@ pub struct Summary {
     /// Facts about a Linux guest's kernel; `Err` says why its tables are not understood. `None` if the guest is not
     /// Linux or can't be read.
     pub kernel: Option<Result<KernelFacts, NotUnderstood>>,
+}
+
+impl Summary {
+    /// Whether nothing was recorded.
+    pub fn is_empty(&self) -> bool {
+        self.samples + self.waits == 0
+    }
 }
 
 /// Records `source` into `output` until something ends it.
@@ -175,7 +184,9 @@ fn record_into(
     let observer = Arc::new(SharedObserver::new(observer));
     let outlet = match destination {
         Destination::Output(output) => Outlet::recording(output, &metadata, clock),
-        Destination::Window(keep) => Outlet::window(keep, &metadata, &facts, clock),
+        Destination::Window(keep) => {
+            Outlet::window(keep, &metadata, &facts, clock, Arc::clone(&counters))
+        }
     };
     let outlet = outlet.map_err(bounds::not_written)?;
     let mut encoder = Encoder::create(outlet, &facts, namer, clock, Arc::clone(&observer))
@@ -252,9 +263,15 @@ fn record_into(
             Hot::Pushed(source) => sampler::pushed(&mut **source, &mut sink, &mut control),
         };
         observer.mark(true);
-        sink.report_losses();
+        if let Hot::StopWorld(source) = &mut hot {
+            source.release();
+        }
         // Its last samples belong to exits that are known now.
         let monitor_samples = monitor.and_then(MonitorSession::end);
+        // The encoder may be waiting for its output with all notes in hand.
+        while !sink.report_losses() && !sink.is_abandoned() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         drop(sink);
         let tally = encoding
             .join()
@@ -262,8 +279,7 @@ fn record_into(
         Ok::<_, SourceError>((ending, tally, monitor_samples))
     })?;
     let counted = hot.totals();
-    // Releasing a guest may take long where other programs do a part of it, so the end is read first.
-    let end_ns = monotonic_ns();
+    let end_ns = observer.now_ns();
     // The guest is released before the last bytes are written.
     drop(hot);
 
@@ -282,9 +298,9 @@ fn record_into(
     let images = std::mem::take(&mut encoder.held);
     let unplaced = encoder.unplaced();
     let bytes = encoder.finish(&end, &mut tally);
-    let samples = match tally.output_error {
-        Some(_) => tally.sound.1,
-        None => tally.samples,
+    let (samples, waits) = match tally.output_error {
+        Some(_) => (tally.sound.1, 0),
+        None => (tally.samples, tally.waits),
     };
     let due = due(&tally, &counted, metadata.sampling.rate_millihertz);
     Ok(Summary {
@@ -292,6 +308,7 @@ fn record_into(
         vcpus: facts.target.vcpus,
         missed_time: facts.missed_time,
         samples,
+        waits,
         bytes,
         passed_ns: end.time_ns.saturating_sub(start_ns),
         lost: tally.lost.clone(),

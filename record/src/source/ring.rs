@@ -214,16 +214,24 @@ impl Sink {
 
     /// Counts samples that could not be kept; [`Sink::report_losses`] sends the counts.
     pub fn lose(&mut self, reason: LossReason, count: u64, time_ns: u64) {
-        let lost = &mut self.lost[usize::from(reason.number())];
-        if lost.count == 0 {
-            lost.first_ns = time_ns;
-        }
-        lost.count += count;
-        lost.last_ns = time_ns;
+        self.lose_between(reason, count, [time_ns; 2]);
     }
 
-    /// Sends the losses since the last call, as far as notes are free.
-    pub fn report_losses(&mut self) {
+    /// As [`Sink::lose`], of samples that were due between two times.
+    pub fn lose_between(&mut self, reason: LossReason, count: u64, [first_ns, last_ns]: [u64; 2]) {
+        if count == 0 {
+            return;
+        }
+        let lost = &mut self.lost[usize::from(reason.number())];
+        if lost.count == 0 {
+            lost.first_ns = first_ns;
+        }
+        lost.count += count;
+        lost.last_ns = last_ns;
+    }
+
+    /// Sends the losses since the last call, as far as notes are free. Returns whether all were sent.
+    pub fn report_losses(&mut self) -> bool {
         for &reason in LossReason::ALL {
             let lost = &mut self.lost[usize::from(reason.number())];
             let Lost {
@@ -236,7 +244,7 @@ impl Sink {
             }
             // Without a free note, the counts stay for the next call.
             let Some(mut note) = self.notes.take() else {
-                return;
+                return false;
             };
             let kind = NoteKind::Lost {
                 reason,
@@ -247,6 +255,7 @@ impl Sink {
             let _ = self.notes.full.push(note);
             *lost = Lost::default();
         }
+        true
     }
 
     /// Whether the encoder has ended.
@@ -351,6 +360,45 @@ mod tests {
             };
             assert_eq!(drain.note(|note| note.kind), Some(lost));
         }
+    }
+
+    #[test]
+    fn a_loss_is_of_all_the_time_in_which_samples_were_due() {
+        let (mut sink, mut drain) = ring_of(2, 0);
+        sink.lose_between(LossReason::Deadline, 0, [1, 2]);
+        sink.lose_between(LossReason::Deadline, 3, [10, 40]);
+        sink.lose_between(LossReason::Deadline, 2, [50, 60]);
+        sink.report_losses();
+        let lost = NoteKind::Lost {
+            reason: LossReason::Deadline,
+            count: 5,
+            first_ns: 10,
+        };
+        assert_eq!(
+            drain.note(|note| (note.kind, note.time_ns)),
+            Some((lost, 60))
+        );
+        assert!(drain.note(|_| ()).is_none());
+    }
+
+    #[test]
+    fn losses_without_a_free_note_are_kept_for_the_next_call() {
+        let (mut sink, mut drain) = ring_of(2, 0);
+        let task = Task { space: 0, vcpu: 0 };
+        while sink.note(1, task, NoteKind::Ended, &[]) {}
+        assert!(!sink.report_losses());
+        drain.note(|_| ());
+        assert!(sink.report_losses());
+        let mut last = None;
+        while let Some(kind) = drain.note(|note| note.kind) {
+            last = Some(kind);
+        }
+        let lost = NoteKind::Lost {
+            reason: LossReason::EventsLost,
+            count: 1,
+            first_ns: 1,
+        };
+        assert_eq!(last, Some(lost));
     }
 
     #[test]

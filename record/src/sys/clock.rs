@@ -13,6 +13,10 @@ pub fn monotonic_ns() -> u64 {
 
 /// Time of `CLOCK_REALTIME` in nanoseconds since 1970.
 pub fn realtime_ns() -> i64 {
+    #[cfg(feature = "simulated-time")]
+    if let Some(now_ns) = simulated::now_ns() {
+        return now_ns.cast_signed();
+    }
     i64::try_from(read(libc::CLOCK_REALTIME)).unwrap_or(i64::MAX)
 }
 
@@ -128,12 +132,12 @@ pub mod simulated {
     /// The simulated time; 0 while the real clock is used.
     static NOW_NS: AtomicU64 = AtomicU64::new(0);
 
-    /// Stops the monotonic clock of this process at `now_ns`.
+    /// Stops the monotonic clock of this process at `now_ns`, and lets the wall clock show the same.
     pub fn start(now_ns: u64) {
         NOW_NS.store(now_ns, Ordering::Relaxed);
     }
 
-    /// Advances the clock by `by_ns`.
+    /// Advances both clocks by `by_ns`.
     pub fn advance(by_ns: u64) {
         NOW_NS.fetch_add(by_ns, Ordering::Relaxed);
     }

@@ -91,10 +91,10 @@ pub enum Absence {
 }
 
 impl ChildProcess {
-    /// Forks. The child detaches its standard streams from the parent's, so that a pipe that the parent writes to ends
-    /// with the parent. It ignores the signals that a terminal sends to a group, and runs `body` with the read end of
-    /// the lifeline. That end becomes readable when the parent is gone or has dropped this value. Of the parent's other
-    /// descriptors the child keeps those of `kept`.
+    /// Forks. The child detaches its standard streams from the parent's, so that a pipe that the parent writes to
+    /// ends with the parent. It ignores the signals that a terminal sends to a group, and SIGUSR1, which may be sent
+    /// to both. It runs `body` with the read end of the lifeline. That end becomes readable when the parent is gone or
+    /// has dropped this value. Of the parent's other descriptors the child keeps those of `kept`.
     ///
     /// # Errors
     /// The error of `pipe2` or `fork`.
@@ -166,8 +166,8 @@ impl Drop for ChildProcess {
     }
 }
 
-/// Detaches the child: it gets its own session and no signals from the terminal. It keeps none of the parent's
-/// descriptors but the lifeline and `kept`, so that it doesn't hold the output open.
+/// Detaches the child: it gets its own session and no signals from the terminal, nor those that are for the recorder.
+/// It keeps none of the parent's descriptors but the lifeline and `kept`, so that it doesn't hold the output open.
 fn settle_child(kept: &[RawFd], lifeline: RawFd) {
     // SAFETY: no argument; fails harmlessly.
     unsafe { libc::setsid() };
@@ -178,6 +178,8 @@ fn settle_child(kept: &[RawFd], lifeline: RawFd) {
         libc::SIGQUIT,
         libc::SIGPIPE,
         libc::SIGTSTP,
+        libc::SIGUSR1,
+        libc::SIGUSR2,
     ] {
         // SAFETY: SIG_IGN is a valid disposition for each of these.
         unsafe { libc::signal(signal, libc::SIG_IGN) };

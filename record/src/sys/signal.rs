@@ -1,10 +1,22 @@
 //! Signals that end a recording, one that saves the window of a flight recorder, and one that only wakes the sampler.
 
-use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, sigaction};
+use nix::unistd::Pid;
+use std::io;
+use std::process::{Child, ExitStatus};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
 
-/// Signals that end a recording.
-const STOPS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
+/// Signals that end a recording. Not SIGHUP, if the program was started with that ignored, as `nohup` does.
+fn stops() -> impl Iterator<Item = Signal> {
+    static STAYS: OnceLock<bool> = OnceLock::new();
+    let stays = *STAYS.get_or_init(|| is_ignored(Signal::SIGHUP));
+    let all = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
+    all.into_iter()
+        .filter(move |signal| !stays || *signal != Signal::SIGHUP)
+}
 
 /// Number of the last signal that requested a stop; 0 for none.
 static STOP: AtomicI32 = AtomicI32::new(0);
@@ -53,19 +65,16 @@ pub fn saves_asked() -> u32 {
 }
 
 /// Handles SIGINT, SIGTERM and SIGHUP from now on by only setting the value that [`stop_signal`] returns. The caller
-/// has to end the program soon after one came. Before this call, they end the program at once.
+/// has to end the program soon after one came. Before this call, they end the program at once. Under `nohup`, SIGHUP
+/// stays ignored.
 pub fn hold_stops() {
     forget_stop();
-    for signal in STOPS {
-        set(signal, SigHandler::Handler(stop));
-    }
+    stops().for_each(|signal| set(signal, SigHandler::Handler(stop)));
 }
 
 /// Lets SIGINT, SIGTERM and SIGHUP end the program again.
 pub fn release_stops() {
-    for signal in STOPS {
-        set(signal, SigHandler::SigDfl);
-    }
+    stops().for_each(|signal| set(signal, SigHandler::SigDfl));
 }
 
 /// Clears a stop signal that was handled.
@@ -80,6 +89,36 @@ fn set(signal: Signal, handler: SigHandler) {
     let done = unsafe { sigaction(signal, &action) };
     // It fails only for signals that can't be handled (sigaction(2)).
     debug_assert!(done.is_ok());
+}
+
+fn is_ignored(signal: Signal) -> bool {
+    // SAFETY: zeros are a valid value of this plain struct.
+    let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: without a new action, the call only writes the present one to `now`.
+    let asked = unsafe { libc::sigaction(signal as libc::c_int, std::ptr::null(), &raw mut now) };
+    asked == 0 && now.sa_sigaction == libc::SIG_IGN
+}
+
+/// How often a child is looked at that is waited for.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Waits until a child ends. A signal that requests a stop, now or before, is passed on to it as SIGTERM: unless a
+/// terminal sent it, only this process has it.
+///
+/// # Errors
+/// The system's, for example that the child was waited for already.
+pub fn wait_for(child: &mut Child) -> io::Result<ExitStatus> {
+    let mut is_told = false;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        if !is_told && stop_signal().is_some() {
+            let _ = kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM);
+            is_told = true;
+        }
+        thread::sleep(LOOK);
+    }
 }
 
 /// Name of the signal that requested a stop, if one came.

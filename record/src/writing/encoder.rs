@@ -18,6 +18,7 @@ use crate::writing::outlet::Outlet;
 use crate::writing::pending::Pending;
 use crate::writing::placement::{Boot, Placement};
 use crate::writing::shared_observer::SharedObserver;
+use crate::writing::wall_clock::WallClock;
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -59,6 +60,7 @@ pub struct Encoder<W: Write> {
     outlet: Option<Outlet<W>>,
     observer: Arc<SharedObserver>,
     start_ns: u64,
+    wall_clock: WallClock,
     /// Whether a sample's cost is a pause of the target.
     freezes: bool,
     pending: Pending,
@@ -81,6 +83,8 @@ pub struct Encoder<W: Write> {
 pub struct Tally {
     /// Samples written.
     pub samples: u64,
+    /// Waits written, which are no samples.
+    pub waits: u64,
     /// Samples whose vCPU was not running.
     pub not_running: u64,
     /// Samples taken more than [`uprof::due::LATE_NS`] after their deadline.
@@ -115,9 +119,13 @@ impl Tally {
     }
 
     fn count(&mut self, slot: &Slot) {
-        self.samples += 1;
-        self.not_running += u64::from(slot.state != State::Running);
-        self.late += u64::from(is_late(slot.details.late_ns));
+        if slot.wait.is_some() {
+            self.waits += 1;
+        } else {
+            self.samples += 1;
+            self.not_running += u64::from(slot.state != State::Running);
+            self.late += u64::from(is_late(slot.details.late_ns));
+        }
         // All vCPUs of a round share one freeze.
         if let Some(cost_ns) = slot.details.cost_ns
             && self.last_round_ns != Some(slot.time_ns)
@@ -155,6 +163,7 @@ impl<W: Write> Encoder<W> {
             outlet: None,
             observer,
             start_ns: clock.monotonic_ns,
+            wall_clock: WallClock::new(clock),
             freezes: facts.freezes,
             pending: Pending::default(),
             placement: Placement::new(
@@ -254,6 +263,7 @@ impl<W: Write> Encoder<W> {
             let now_ns = monotonic_ns();
             if finished || now_ns.saturating_sub(flushed_ns) >= FLUSH_NS {
                 self.observe(now_ns, &mut tally);
+                self.pending.clocks.extend(self.wall_clock.read());
                 self.take_answer(finished, &mut tally);
                 if self.freezes {
                     let p99_ns = tally.cost.percentile_ns(0.99).unwrap_or(0);
@@ -502,7 +512,7 @@ impl<W: Write> Encoder<W> {
         self.pending.modules.extend(answer.modules);
         self.pending.parts.extend(answer.parts);
         if answer.lost > 0 {
-            let now_ns = monotonic_ns();
+            let now_ns = self.observer.now_ns();
             tally.lose(LossReason::EventsLost, answer.lost);
             let lost = Loss::new(LossReason::EventsLost, answer.lost, [now_ns; 2]);
             self.pending.losses.push(lost);
@@ -511,6 +521,7 @@ impl<W: Write> Encoder<W> {
 
     /// Writes the gathered records.
     fn flush(&mut self, last: bool) -> io::Result<()> {
+        let now_ns = self.observer.now_ns();
         let has_one_space = self.has_one_space();
         let Encoder {
             pending, placement, ..
@@ -525,11 +536,11 @@ impl<W: Write> Encoder<W> {
         };
         if let Some(monitor) = &self.monitor {
             pending.handled = monitor.handled.meet().take(last);
-            outlet.monitor(&monitor.bytes.take(), monotonic_ns())?;
+            outlet.monitor(&monitor.bytes.take(), now_ns)?;
         }
         self.pending.parts.extend(self.kernels.parts());
         let code = self.placement.take_code();
-        outlet.write(&mut self.pending, code, monotonic_ns())
+        outlet.write(&mut self.pending, code, now_ns)
     }
 
     /// Stops writing after an error of the output.
@@ -591,6 +602,7 @@ fn new_space(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use uprof::Wait;
 
     #[test]
     fn address_spaces_of_a_guest_that_are_told() {
@@ -603,6 +615,20 @@ mod tests {
         assert!((1..=MOST_SPACES).all(&mut tell));
         assert!(!tell(MOST_SPACES + 1));
         assert!(!tell(1), "known already");
+    }
+
+    #[test]
+    fn a_wait_is_no_sample_but_its_cost_counts() {
+        let (mut tally, mut slot) = (Tally::default(), Slot::new(0));
+        slot.details.cost_ns = Some(700);
+        for (time_ns, wait) in [(1, None), (2, Some(9)), (3, Some(9))] {
+            slot.time_ns = time_ns;
+            slot.state = State::Blocked;
+            slot.wait = wait.map(|time_ns| Wait { time_ns, count: 1 });
+            tally.count(&slot);
+        }
+        assert_eq!((tally.samples, tally.not_running, tally.waits), (1, 1, 2));
+        assert_eq!(tally.cost.count, 3);
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod tests;
 
 use crate::guest::linux::Linux;
 use crate::source::Facts;
+use crate::source::control::Counters;
 use crate::sys::clock::realtime_ns;
 use crate::sys::signal;
 use crate::writing::capture::Capture;
@@ -139,6 +140,7 @@ impl FlightRecorder {
         metadata: &Metadata,
         facts: &Facts,
         clock: ClockPair,
+        counters: Arc<Counters>,
     ) -> io::Result<Self> {
         let is_guest = metadata.target.kind.is_guest();
         let millihertz = metadata.sampling.rate_millihertz.max(1);
@@ -151,7 +153,7 @@ impl FlightRecorder {
         let window_ns = nanoseconds(keep.window);
         let mut recorder = FlightRecorder {
             folder: keep.folder.by_descriptor(),
-            triggers: Triggers::new(keep.triggers.clone(), sampled, now_ns, window_ns),
+            triggers: Triggers::new(keep.triggers.clone(), sampled, counters, now_ns, window_ns),
             metadata: metadata.clone(),
             began_ns: now_ns,
             writer: None,

@@ -2,9 +2,11 @@
 
 use crate::guest::linux::Linux;
 use crate::source::Facts;
+use crate::source::control::Counters;
 use crate::writing::flight_recorder::{FlightRecorder, Keep};
 use crate::writing::pending::Pending;
 use std::io::{self, Write};
+use std::sync::Arc;
 use uprof::cold::{ClockPair, Code, End, Metadata};
 use uprof::{Sample, Writer};
 
@@ -37,8 +39,9 @@ impl<W: Write> Outlet<W> {
         metadata: &Metadata,
         facts: &Facts,
         clock: ClockPair,
+        counters: Arc<Counters>,
     ) -> io::Result<Self> {
-        let recorder = FlightRecorder::create(keep, metadata, facts, clock)?;
+        let recorder = FlightRecorder::create(keep, metadata, facts, clock, counters)?;
         Ok(Outlet::Window(Box::new(recorder)))
     }
 

@@ -2,6 +2,7 @@
 //! the end of sampling, so that processor time is counted for exactly that time.
 
 use crate::source::{Observations, Observer};
+use crate::sys::clock::monotonic_ns;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,6 +14,8 @@ struct Inner {
     observer: Option<Box<dyn Observer>>,
     /// What was not taken yet.
     marked: Observations,
+    /// When sampling ended.
+    ended_ns: Option<u64>,
 }
 
 impl SharedObserver {
@@ -21,6 +24,7 @@ impl SharedObserver {
         SharedObserver(Mutex::new(Inner {
             observer,
             marked: Observations::default(),
+            ended_ns: None,
         }))
     }
 
@@ -52,9 +56,19 @@ impl SharedObserver {
                 ..Observations::default()
             });
         }
-        if last && let Some(mut observer) = inner.observer.take() {
-            inner.marked.join(observer.end());
+        if last {
+            if let Some(mut observer) = inner.observer.take() {
+                inner.marked.join(observer.end());
+            }
+            inner.ended_ns = Some(monotonic_ns());
         }
+    }
+
+    /// The time of the recording, in nanoseconds: now, or when sampling ended. What the recorder does afterwards may
+    /// take a minute, and is no part of it.
+    pub fn now_ns(&self) -> u64 {
+        let ended_ns = self.inner().ended_ns;
+        ended_ns.unwrap_or_else(monotonic_ns)
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {

@@ -4,8 +4,11 @@
 //! becomes true. Memory is bounded by the tasks that ran within the condition's time, and by the address spaces that
 //! have a function of which a share is formed.
 
+use crate::source::control::Counters;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use uprof::cold::{Loss, LossReason, space_of_root};
 use uprof::{Frame, Sample, State, Task};
 
@@ -52,7 +55,7 @@ pub enum Condition {
 /// How samples of the target come.
 #[derive(Debug, Clone, Copy)]
 pub struct Sampled {
-    /// Time between two samples of a vCPU or thread that runs.
+    /// Time between two samples of a vCPU or thread that runs, as it was asked for.
     pub period_ns: u64,
     /// Whether samples are taken only of what runs.
     pub on_cpu_only: bool,
@@ -64,6 +67,7 @@ pub struct Sampled {
 pub struct Triggers {
     watches: Vec<Watch>,
     sampled: Sampled,
+    counters: Arc<Counters>,
     began_ns: u64,
     window_ns: u64,
     gap_ns: u64,
@@ -90,7 +94,7 @@ struct Watch {
 #[derive(Default)]
 struct Part {
     number: u64,
-    /// For each task, samples in which it ran or was ready to, and all.
+    /// For each task, the time for which it ran or was ready to, and all, by the periods of its samples (nanoseconds).
     tasks: HashMap<Task, (u64, u64)>,
     /// Samples of running tasks with the function, and all.
     with_function: (u64, u64),
@@ -98,8 +102,14 @@ struct Part {
 
 impl Triggers {
     /// Begins at `began_ns`. The same condition saves again once the window is another one, and it was false in
-    /// between. If it becomes true earlier, it saves then: the window still has it.
-    pub fn new(triggers: Vec<Trigger>, sampled: Sampled, began_ns: u64, window_ns: u64) -> Self {
+    /// between. If it becomes true earlier, it saves then: the window still has it. `counters` tell the present rate.
+    pub fn new(
+        triggers: Vec<Trigger>,
+        sampled: Sampled,
+        counters: Arc<Counters>,
+        began_ns: u64,
+        window_ns: u64,
+    ) -> Self {
         let watch = |trigger| Watch {
             trigger,
             parts: VecDeque::new(),
@@ -110,6 +120,7 @@ impl Triggers {
         Triggers {
             watches: triggers.into_iter().map(watch).collect(),
             sampled,
+            counters,
             began_ns,
             window_ns,
             gap_ns: window_ns.max(LEAST_GAP_NS),
@@ -158,6 +169,12 @@ impl Triggers {
         }
     }
 
+    /// The present time between two samples (nanoseconds): the limit of the overhead makes it longer.
+    fn period_ns(&self) -> u64 {
+        let slowed_to_ns = self.counters.slowed_to_ns.load(Ordering::Relaxed);
+        self.sampled.period_ns.max(slowed_to_ns)
+    }
+
     /// Takes a sample into account.
     pub fn see(&mut self, sample: &Sample<'_>) {
         if self.watches.is_empty() || sample.wait.is_some() {
@@ -168,13 +185,14 @@ impl Triggers {
         let is_busy = is_running || self.sampled.is_guest && sample.state == State::Ready;
         self.seen_ns = self.seen_ns.max(sample.time_ns);
         self.see_address(sample, is_running);
+        let period_ns = self.period_ns();
         for (number, watch) in self.watches.iter_mut().enumerate() {
             match watch.trigger.condition {
                 Condition::Busy(_) => {
                     let part = watch.part(sample.time_ns);
                     let count = part.tasks.entry(sample.task).or_default();
-                    count.0 += u64::from(is_busy);
-                    count.1 += 1;
+                    count.0 += if is_busy { period_ns } else { 0 };
+                    count.1 += period_ns;
                 }
                 Condition::Share(..) if is_running => {
                     let has = has_function(&self.functions, number, sample);
@@ -262,7 +280,10 @@ impl Triggers {
 
     /// Whether the condition of a watch holds, and in which words.
     fn judge(&mut self, number: usize, judged_ns: u64) -> Option<String> {
-        let sampled = self.sampled;
+        let sampled = Sampled {
+            period_ns: self.period_ns(),
+            ..self.sampled
+        };
         let watch = &mut self.watches[number];
         let for_ns = watch.trigger.for_ns;
         watch.forget(judged_ns);
@@ -353,21 +374,21 @@ impl Watch {
         let judged = self.judged(now_ns);
         let mut sums: HashMap<Task, (u64, u64)> = HashMap::new();
         for part in self.parts.iter().filter(|it| judged.contains(&it.number)) {
-            for (task, (ran, all)) in &part.tasks {
+            for (task, (ran_ns, all_ns)) in &part.tasks {
                 let sum = sums.entry(*task).or_default();
-                sum.0 += ran;
-                sum.1 += all;
+                sum.0 += ran_ns;
+                sum.1 += all_ns;
             }
         }
-        let due = (PARTS * self.part_ns()) as f64 / sampled.period_ns.max(1) as f64;
-        let share = |(ran, all): (u64, u64)| {
+        let due_ns = PARTS * self.part_ns();
+        let share = |(ran_ns, all_ns): (u64, u64)| {
             if sampled.on_cpu_only {
-                ran as f64 / due.max(1.0)
-            } else if (all as f64) < (due / 2.0).max(2.0) {
+                ran_ns as f64 / due_ns.max(sampled.period_ns) as f64
+            } else if all_ns < (due_ns / 2).max(2 * sampled.period_ns) {
                 // Half of the samples must be there to judge a guest by them.
                 0.0
             } else {
-                ran as f64 / all as f64
+                ran_ns as f64 / all_ns as f64
             }
         };
         let shares = sums.into_iter().map(|(task, sum)| (share(sum), task));
@@ -384,5 +405,65 @@ impl Watch {
             let (with, all) = part.with_function;
             (sum.0 + with, sum.1 + all)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    /// Whether a vCPU or thread counts as busy from `from_ns` on that runs in `running` of 10 samples, at 100 Hz for
+    /// 5 s, then at 20 Hz.
+    fn is_busy(on_cpu_only: bool, running: u64, from_ns: u64) -> bool {
+        let trigger = Trigger {
+            text: "busy".to_owned(),
+            condition: Condition::Busy(0.9),
+            for_ns: 4 * SECOND_NS,
+        };
+        let sampled = Sampled {
+            period_ns: SECOND_NS / 100,
+            on_cpu_only,
+            is_guest: true,
+        };
+        let counters = Arc::new(Counters::default());
+        let mut triggers = Triggers::new(vec![trigger], sampled, counters.clone(), 0, SECOND_NS);
+        let (mut time_ns, mut number, mut reasons) = (0, 0, 0);
+        while time_ns < 20 * SECOND_NS {
+            let is_slowed = time_ns >= 5 * SECOND_NS;
+            let period_ns = SECOND_NS / if is_slowed { 20 } else { 100 };
+            if is_slowed {
+                counters.slowed_to_ns.store(period_ns, Ordering::Relaxed);
+            }
+            let is_running = number % 10 < running;
+            let task = Task { space: 0, vcpu: 1 };
+            let sample = Sample {
+                state: if is_running {
+                    State::Running
+                } else {
+                    State::Blocked
+                },
+                ..Sample::bare(time_ns, task, &[])
+            };
+            if is_running || !on_cpu_only {
+                triggers.see(&sample);
+            }
+            if time_ns >= from_ns {
+                reasons += triggers.reasons(time_ns).len();
+            }
+            time_ns += period_ns;
+            number += 1;
+        }
+        reasons > 0
+    }
+
+    #[test]
+    fn a_rate_that_the_overhead_limit_lowers_makes_nothing_less_or_more_busy() {
+        for on_cpu_only in [false, true] {
+            // All samples that are judged are of the lower rate, or some are of each.
+            assert!(is_busy(on_cpu_only, 10, 10 * SECOND_NS), "{on_cpu_only}");
+            assert!(!is_busy(on_cpu_only, 3, 5 * SECOND_NS), "{on_cpu_only}");
+        }
     }
 }

@@ -237,7 +237,7 @@ fn image(
         rules: Arc::new(
             rules
                 .table()
-                .only_at(&addresses)
+                .only_at(&addresses, symbolizer.found(module).image.as_deref())
                 .with_returns(returns)
                 .into(),
         ),

@@ -8,6 +8,7 @@ use crate::stacks::idle::Idle;
 use crate::work;
 use std::io::{self, Write};
 use uprof::cold::{End, ModuleEvent};
+use uprof::layout::MAX_PAYLOAD_BYTES;
 use uprof::{Block, Payload, Writer};
 
 /// The file that a bundle is written to.
@@ -87,7 +88,7 @@ impl<W: Write> Output for Whole<'_, W> {
     }
 }
 
-/// Writes the parts of an image, and returns a summary of them.
+/// Writes the parts of an image that a block has room for, and returns a summary of them.
 ///
 /// # Errors
 /// The errors of the file.
@@ -96,16 +97,90 @@ pub(super) fn write_image<W: Write>(
     image: &Embedded,
     now_ns: u64,
 ) -> io::Result<BundledImage> {
+    let (mut size_bytes, mut left_out_bytes) = (0, 0);
     let mut bytes = Vec::new();
     for part in image.parts() {
+        bytes.clear();
         part.put(&mut bytes);
-        writer.image_part(&part, now_ns)?;
+        if bytes.len() > MAX_PAYLOAD_BYTES {
+            left_out_bytes += bytes.len();
+        } else {
+            size_bytes += bytes.len();
+            writer.image_part(&part, now_ns)?;
+        }
     }
     Ok(BundledImage {
         path: image.identity.path.clone(),
         symbols: image.symbols.len(),
         lines: image.lines.len(),
         rules: image.rules.table().ranges(),
-        size_bytes: bytes.len(),
+        size_bytes,
+        left_out_bytes,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::images::symbols::{Line, SymbolTable};
+    use crate::images::{ImageAddress, Segments};
+    use crate::stacks::embedded::LineTable;
+    use uprof::cold::{EndReason, Metadata};
+    use uprof::image::ImageIdentity;
+    use uprof::{Arch, Item, SliceReader};
+
+    #[test]
+    fn tables_that_no_block_has_room_for_are_left_out() {
+        let mut lines = LineTable::default();
+        let long = |text: &str| Some(text.repeat(9 << 20));
+        for (address, function, file) in [
+            (0x1000, long("f"), long("c")),
+            (0x1001, Some("g".into()), None),
+        ] {
+            let line = Line {
+                function,
+                file,
+                ..Line::default()
+            };
+            lines.insert(ImageAddress(address), &[line]);
+        }
+        let image = Embedded {
+            identity: ImageIdentity {
+                path: "/a".into(),
+                build_id: Vec::new(),
+                arch: Arch::X86_64,
+                load_bias: 0,
+                origin: "test".into(),
+            },
+            segments: Segments::default(),
+            symbols: SymbolTable::from_symbols([(0x1000, 7, "main")].into_iter()),
+            lines,
+            rules: Default::default(),
+            image: None,
+        };
+        let mut writer = Writer::create(Vec::new(), [1; 16], &Metadata::default(), 0).unwrap();
+        let written = write_image(&mut writer, &image, 0).unwrap();
+        assert!(written.left_out_bytes > MAX_PAYLOAD_BYTES);
+        assert!(written.size_bytes < 1000, "{}", written.size_bytes);
+        let end = End {
+            time_ns: 0,
+            reason: EndReason::Stopped,
+            message: String::new(),
+            totals: Vec::new(),
+        };
+        let bytes = writer.finish(&end).unwrap();
+        let items = SliceReader::open(&bytes).unwrap().blocks();
+        let parts: Vec<_> = items
+            .filter_map(|item| match item {
+                Item::Block(block) => match block.payload().unwrap() {
+                    Payload::Image(part) => Some(part),
+                    _ => None,
+                },
+                Item::Damage(damage) => panic!("{damage}"),
+            })
+            .collect();
+        assert_eq!(parts.len(), 1);
+        assert_eq!(parts[0].symbols().count(), 1);
+        assert_eq!(parts[0].sections().count(), 1);
+    }
 }

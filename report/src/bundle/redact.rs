@@ -80,6 +80,8 @@ impl<'a, W: Write> Redactor<'a, W> {
     }
 
     fn spans(&mut self, block: &SpanBlock) -> io::Result<()> {
+        // A gap before the block still shows how many were lost in it.
+        self.writer.spans_before(block.before());
         // Each name is redacted once: a block may have a long name in each of its rows.
         let mut names = HashMap::new();
         let mut rows = block.rows();
@@ -116,7 +118,8 @@ impl<'a, W: Write> Redactor<'a, W> {
             "folders of images, source files and packages".to_owned(),
             "queries, values, quoted texts and user@host in names".to_owned(),
             "host name".to_owned(),
-            "command lines, most notes, names of guests, words of the end".to_owned(),
+            "command lines, most notes, names of guests and control groups, words of the end"
+                .to_owned(),
         ];
         if self.code {
             removed.push("pieces of the guest's code".to_owned());

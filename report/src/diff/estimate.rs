@@ -103,18 +103,24 @@ impl Estimate {
         (self.change() - half, self.change() + half)
     }
 
-    /// The interval of the relative change, from the error of its logarithm; `None` if a side has no sample.
+    /// The interval of the relative change; `None` if a side has no sample.
     pub(crate) fn relative_interval(&self, confidence: f64) -> Option<(f64, f64)> {
         let [a, b] = self.alike();
         if self.a <= 0.0 || self.b <= 0.0 || a <= 0.0 || b <= 0.0 {
             return None;
         }
-        // Each side has half of the variance.
-        let by_side = |share: f64| 0.5 / (share * share);
-        let half = self.half(confidence) * (by_side(a) + by_side(b)).sqrt();
-        let middle = (b / a).ln();
-        Some(((middle - half).exp() - 1.0, (middle + half).exp() - 1.0))
+        Some(relative_interval(self.interval(confidence), (a + b) / 2.0))
     }
+}
+
+/// The interval of the relative change of shares with this mean, above 0, whose difference lies in `points`. Its ends
+/// have the signs of those of `points`: -1 where nothing may be left, infinite where nothing may have been before.
+pub(crate) fn relative_interval(points: (f64, f64), mean: f64) -> (f64, f64) {
+    let relative = |difference: f64| {
+        let half = (difference / 2.0).clamp(-mean, mean);
+        (mean + half) / (mean - half) - 1.0
+    };
+    (relative(points.0), relative(points.1))
 }
 
 /// What all estimates of a comparison have in common.
@@ -261,5 +267,29 @@ mod tests {
         assert!((plain.half(0.95) - wanted).abs() < 1e-6);
         assert!(mixed.half(0.99) > 2.0 * plain.half(0.99));
         assert_eq!(estimate([0.0; 9], chances).beyond(0.0), 1.0);
+    }
+
+    #[test]
+    fn an_interval_of_a_relative_change_says_what_that_of_its_points_does() {
+        let with = |a: f64, b: f64, error: f64| Estimate {
+            a,
+            b,
+            ..estimate([error; 9], [1.0 / 9.0; 9])
+        };
+        // From 1.00 to 4.98 %: the difference is certain, and how many times as much it is, is not.
+        let steep = with(0.01, 0.0498, 0.015);
+        assert!(steep.interval(0.95).0 > 0.0);
+        let (low, high) = steep.relative_interval(0.95).unwrap();
+        assert!(
+            (low - 0.404).abs() < 0.001 && high == f64::INFINITY,
+            "{low}"
+        );
+        let (low, high) = with(0.0498, 0.01, 0.015).relative_interval(0.95).unwrap();
+        assert!((high + 0.288).abs() < 0.001 && low == -1.0, "{low} {high}");
+        // A small one is the difference as a part of the share.
+        let (low, high) = with(0.2, 0.21, 0.001).relative_interval(0.95).unwrap();
+        assert!((low - 0.0399).abs() < 1e-4, "{low}");
+        assert!((high - 0.0602).abs() < 1e-4, "{high}");
+        assert_eq!(with(0.0, 0.01, 0.001).relative_interval(0.95), None);
     }
 }

@@ -79,7 +79,7 @@ pub fn write(
         names.join(" + ")
     });
     let title = title.join(" → ");
-    let basis = basis(diff, &all, &options.chosen);
+    let basis = basis(diff, &all, options);
     let unit = diff.series.unit;
     let [a, b] = diff.accounts.each_ref();
     let counted = [a, b].map(|account| unit.phrase(account.counted));
@@ -112,8 +112,8 @@ pub fn write(
     shell::write_end("diff", "", out)
 }
 
-fn basis(diff: &Diff, all: &[&Recording], chosen: &str) -> Basis {
-    let mut lines = vec![verdict(&diff.listing(false))];
+fn basis(diff: &Diff, all: &[&Recording], options: &PageOptions) -> Basis {
+    let mut lines = vec![verdict(&diff.listing(options.paths))];
     lines.extend(advice(diff));
     for (letter, names, account) in sides(&diff.names, &diff.accounts) {
         let told = names.iter().cloned().chain(account.lines());
@@ -122,8 +122,8 @@ fn basis(diff: &Diff, all: &[&Recording], chosen: &str) -> Basis {
             lines.push(format!("{letter}: no sample to show"));
         }
     }
-    if !chosen.is_empty() {
-        lines.push(format!("chosen by {chosen}"));
+    if !options.chosen.is_empty() {
+        lines.push(format!("chosen by {}", options.chosen));
     }
     let damages = all.iter().flat_map(|one| facts::damages(one));
     Basis {

@@ -11,11 +11,22 @@ pub trait ListingSource {
     fn listing(&self, paths: bool) -> Listing<'_>;
 }
 
+/// A part of a sentence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fragment {
+    /// Words of this program.
+    Words(String),
+    /// The name of a function, which each form quotes in its way.
+    Function(String),
+}
+
 /// The rows of a comparison, and their basis.
 #[derive(Debug)]
 pub struct Listing<'d> {
     /// Sentences that precede the verdict.
-    pub(super) lead: Vec<String>,
+    pub(super) lead: Vec<Vec<Fragment>>,
+    /// Whether they say that the time of whole runs certainly changed.
+    pub(super) has_changed_time: bool,
     /// Descriptions of A's and of B's recordings.
     pub(super) names: &'d [Vec<String>; 2],
     pub(super) accounts: &'d [Account; 2],

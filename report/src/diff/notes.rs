@@ -126,10 +126,10 @@ pub(super) fn warnings(
     }
     for (side, account) in ["A", "B"].into_iter().zip(accounts) {
         if account.is_incomplete() {
-            let missing = account.without_states().lines()[1..].join("; ");
+            let missing = account.without_left_out().lines()[1..].join("; ");
             warnings.push(Warning::IncompleteSide { side, missing });
         }
-        let rows = account.read;
+        let rows = account.counted_samples();
         if rows < 1000 {
             let unit = account.unit;
             warnings.push(Warning::FewRows { side, rows, unit });

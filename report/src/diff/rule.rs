@@ -2,6 +2,7 @@
 
 use super::Diff;
 use super::calls::{CallDiff, percent};
+use super::estimate::Estimate;
 use super::matching::Match;
 use super::series::Quantity;
 use super::times::TimeRatio;
@@ -160,8 +161,9 @@ fn missing_of_both(functions: &[Match], name: &str) -> Option<String> {
 }
 
 /// A function that the rule names is tested by itself, at the requested confidence, with its callees if it
-/// has any. With `any`, a function must also have passed the test among all functions; the processor time of whole runs
-/// is one more, if it is known. A function whose share others have pushed breaks no rule.
+/// has any. With `any`, a function must also have passed the test among all functions; the processor time of whole
+/// runs is one more, if it is known. A function whose share others have pushed breaks no rule: the change must be as
+/// large among all samples, and relative to those outside the changes that were found.
 impl RuleSubject for Diff {
     fn missing(&self, name: &str) -> Option<String> {
         missing_of_both(&self.series.functions, name)
@@ -185,23 +187,31 @@ impl RuleSubject for Diff {
                 Some(_) => self.options.confidence,
                 None => change.confidence,
             };
-            let points = change.estimate.interval(confidence);
-            let interval = match rule.unit {
-                Unit::Points => points,
-                Unit::Relative => relative(change, points, confidence),
+            let between = |estimate: &Estimate| {
+                let (low, high) = estimate.interval(confidence);
+                format!(
+                    "between {:+.2} and {:+.2} points",
+                    low * 100.0,
+                    high * 100.0
+                )
             };
-            let words = format!(
-                "{} ({}): {:.2}% → {:.2}% of the {}, change between {:+.2} and {:+.2} points",
+            let mut words = format!(
+                "{} ({}): {:.2}% → {:.2}% of the {}, change {}",
                 series.item_name(item),
                 item.counted.name(),
                 change.estimate.a * 100.0,
                 change.estimate.b * 100.0,
                 series.unit.what(),
-                points.0 * 100.0,
-                points.1 * 100.0
+                between(&change.estimate)
             );
+            let (mut low, mut high) = size(&change.estimate, rule.unit, confidence);
+            if let Some(outside) = &change.outside {
+                let (low_outside, high_outside) = size(outside, rule.unit, confidence);
+                (low, high) = (low.min(low_outside), high.max(high_outside));
+                words += &format!("; against what did not change, {}", between(outside));
+            }
             Figure {
-                interval,
+                interval: (low, high),
                 is_sound: series.is_matched(item) && !change.pushed,
                 words,
             }
@@ -223,11 +233,15 @@ fn of_time(time: TimeRatio) -> Figure {
     }
 }
 
-/// The interval of the relative change. A function that is new in B grew by more than any rule; one that is
-/// gone shrank by all.
-fn relative(change: &Change, points: (f64, f64), confidence: f64) -> (f64, f64) {
-    let interval = change.estimate.relative_interval(confidence);
-    interval.unwrap_or(if change.estimate.change() >= 0.0 {
+/// The interval of a change in the unit of a rule. A function that is new in B grew by more than any relative rule;
+/// one that is gone shrank by all.
+fn size(estimate: &Estimate, unit: Unit, confidence: f64) -> (f64, f64) {
+    let points = estimate.interval(confidence);
+    if unit == Unit::Points {
+        return points;
+    }
+    let interval = estimate.relative_interval(confidence);
+    interval.unwrap_or(if estimate.change() >= 0.0 {
         (points.0.signum() * f64::INFINITY, f64::INFINITY)
     } else if points.1 < 0.0 {
         (-1.0, -1.0)
@@ -289,7 +303,13 @@ fn counted_of(diff: &Diff, function: u32) -> Quantity {
 
 #[cfg(test)]
 mod tests {
+    use super::super::DiffOptions;
+    use super::super::matching::Kind;
+    use super::super::series::{Item, Series};
+    use super::super::verdict::Verdicts;
     use super::*;
+    use crate::profile::tree::ROOT;
+    use crate::recording::account::Account;
 
     #[test]
     fn rules_are_read_and_nonsense_is_refused() {
@@ -306,6 +326,72 @@ mod tests {
             "", "x", "x>5%", "x>+", "x>+%", ">+5%", "x>+5", "x>+-5%", "x>+nan%",
         ] {
             assert!(Rule::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    /// A comparison of one function, which has this change.
+    fn compared(estimate: Estimate, outside: Option<Estimate>) -> Diff {
+        let change = Change {
+            item: 0,
+            estimate,
+            outside,
+            certain: false,
+            pushed: false,
+            interval: estimate.interval(0.95),
+            relative: None,
+            confidence: 0.95,
+            detectable: 0.1,
+        };
+        Diff {
+            series: Series {
+                functions: vec![Match {
+                    name: "p".to_owned(),
+                    module: String::new(),
+                    kind: Kind::Same,
+                    made: false,
+                    own: true,
+                }],
+                items: vec![Item {
+                    counted: Quantity::Own,
+                    function: 0,
+                    node: ROOT,
+                }],
+                ..Series::default()
+            },
+            verdicts: Verdicts {
+                changes: vec![change],
+                ..Verdicts::default()
+            },
+            accounts: [Account::default(), Account::default()],
+            names: [Vec::new(), Vec::new()],
+            warnings: Vec::new(),
+            times: None,
+            ending: None,
+            options: DiffOptions::default(),
+        }
+    }
+
+    #[test]
+    fn a_function_whose_share_grew_only_because_others_shrank_breaks_no_rule() {
+        let estimate = |b: f64| Estimate {
+            a: 0.0021,
+            b,
+            shift: 0.0,
+            samples: [210.0, 280.0],
+            errors: [1e-4; 9],
+            chances: [1.0 / 9.0; 9],
+            df: 100.0,
+            p: 0.001,
+            design_effect: 1.0,
+        };
+        let grown = estimate(0.0028);
+        for (outside, is_broken) in [(None, true), (Some(0.0021), false), (Some(0.003), true)] {
+            let found = compared(grown, outside.map(estimate));
+            for text in ["p>+5%", "p>+0.01pp"] {
+                let verdict = Rule::parse(text).unwrap().verdict(&found).unwrap();
+                let is_so = matches!(verdict, RuleVerdict::Broken(_));
+                assert_eq!(is_so, is_broken, "{outside:?}: {verdict:?}");
+            }
         }
     }
 }

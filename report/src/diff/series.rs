@@ -108,7 +108,7 @@ pub struct Series {
     pub stacks: Vec<Vec<usize>>,
     /// Counts of A and of B.
     pub sides: [Side; 2],
-    /// Samples of each recording that are not counted.
+    /// What is known of each recording beside its stacks.
     pub not_counted: Vec<NotCounted>,
 }
 
@@ -152,13 +152,11 @@ pub(super) fn gather(
     let mut profile = gather::gather_with(&all, tables, &how, progress, Some(&mut take));
     let unit = profile.unit();
     let not_counted = std::mem::take(&mut profile.not_counted);
-    let account = |side, first| {
-        let mut account = account_of(side, unit, (&cells, &rows), first);
-        let left_out = not_counted.iter().skip(first).take(side.len());
-        left_out.for_each(|left_out| account.add_states(&left_out.by_state));
-        account
+    let account = |first, recordings| {
+        let side = not_counted.iter().zip(&rows);
+        account_of(unit, side.skip(first).take(recordings))
     };
-    let accounts = [account(a, 0), account(b, a.len())];
+    let accounts = [account(0, a.len()), account(a.len(), b.len())];
     let images = [a, b].map(images);
     let mut series = Series {
         unit,
@@ -179,31 +177,30 @@ pub(super) fn block_of(since_ns: u64, window: &Range<u64>) -> usize {
     (block as usize).min(BLOCKS - 1)
 }
 
-fn account_of(
-    side: &[&Recording],
+/// The account of a side, of its recordings' and of what counts of each by state.
+fn account_of<'r>(
     unit: Unit,
-    (cells, rows): (&Cells, &[BTreeMap<State, Weight>]),
-    first: usize,
+    side: impl Iterator<Item = (&'r NotCounted, &'r BTreeMap<State, Weight>)>,
 ) -> Account {
-    let mut account = Account {
-        unit,
-        ..Account::default()
-    };
-    side.iter()
-        .for_each(|recording| account.add_recording(recording));
-    let mine = cells.range((first, 0, 0)..(first + side.len(), 0, 0));
-    account.counted = mine.map(|(_, count)| *count).sum();
-    for (state, weight) in rows[first..first + side.len()].iter().flatten() {
-        account.read = account.read.saturating_add(weight.count);
-        account.counted_rows.entry(*state).or_default().add(*weight);
+    let mut account = Account::new(unit);
+    // Of the time of vCPUs, the number of samples that it stands for, which is what chance depends on.
+    let mut counted_rows: BTreeMap<State, Weight> = BTreeMap::new();
+    for (recording, rows) in side {
+        account.add(&recording.account);
+        for (state, weight) in rows {
+            counted_rows.entry(*state).or_default().add(*weight);
+        }
     }
-    account
+    Account {
+        counted_rows,
+        ..account
+    }
 }
 
 /// The weight of a sample, or the mean weight of a wait. `squares` is the sum of the squares of all weights.
 fn one(accounts: &[Account; 2], squares: f64) -> f64 {
     let amount: u64 = accounts.iter().map(|account| account.counted).sum();
-    let counts = accounts.iter().map(|account| account.read);
+    let counts = accounts.iter().map(Account::counted_samples);
     let count = counts.fold(0, u64::saturating_add);
     match accounts[0].unit {
         Unit::Samples => 1.0,

@@ -1,15 +1,16 @@
 //! Whether the questions of a comparison are settled: a change is certain, or one of the requested size is excluded.
 //! And the verdict on the time of whole runs.
 
+use super::listing::Fragment;
 use super::series::Quantity;
-use super::times::Times;
+use super::times::{TimeRatio, Times};
 use super::verdict::Change;
 use super::{Diff, Sequence};
 use crate::recording::unit::Unit;
-use crate::text::{percent, printable, short};
+use crate::text::{in_percent, percent};
 
 /// A function with a smaller share of the samples is not waited for: its samples would hardly ever be enough.
-pub const AWAITED_SHARE: f64 = 0.1;
+const AWAITED_SHARE: f64 = 0.1;
 
 /// The part of the error rate for all functions; wall and processor time have the rest, in equal parts.
 const OF_FUNCTIONS: f64 = 0.8;
@@ -41,38 +42,50 @@ pub struct Standing {
     pub certain: usize,
     /// The functions, and the time of whole runs, of which neither a change is certain nor one of the requested size
     /// excluded.
-    pub open: Vec<String>,
+    pub open: Vec<Fragment>,
 }
 
 impl Standing {
-    /// The standing of `diff` and `times`, if a change by the part `size` is to be excluded.
+    /// The standing of `diff` and `times`, if a change by the part `size` of a function's time, or of that of whole
+    /// runs, is to be excluded.
     pub fn new(diff: &Diff, times: &Times, size: f64) -> Standing {
-        let changes = || diff.listed(false);
-        let is_open = |change: &&Change| {
-            let item = &diff.series.items[change.item];
-            let share = change.estimate.a.max(change.estimate.b);
-            let is_asked = diff.options.asked.weight(&diff.series, item) > 0.0;
-            // The time of callees is awaited only of functions that are asked about by name.
-            let is_named = !diff.options.asked.functions.is_empty();
-            let is_awaited = share >= AWAITED_SHARE && (item.counted == Quantity::Own || is_named);
-            let is_open = !change.certain && !change.pushed && !excludes(change, size);
-            is_awaited && is_asked && diff.series.is_matched(item) && is_open
-        };
-        let name = |change: &Change| diff.series.item_name(&diff.series.items[change.item]);
-        let mut open = Vec::new();
-        for name in changes().filter(is_open).map(name) {
-            // A function's own time, and its time with callees.
-            if !open.contains(&name) {
-                open.push(name);
-            }
-        }
         // Wall time depends on what else the machine does. It is awaited only where nothing else is known.
         let (time, ratio) = match times.processor {
             Some(processor) => ("processor time", Some(processor)),
             None => ("wall time", times.wall),
         };
+        let changes = || diff.listed(false);
+        let is_open = |change: &&Change| {
+            let item = &diff.series.items[change.item];
+            let [a, b] = [change.estimate.a, change.estimate.b];
+            let share = (a + b) / 2.0;
+            let is_asked = diff.options.asked.weight(&diff.series, item) > 0.0;
+            // The time of callees is awaited only of functions that are asked about by name.
+            let is_named = !diff.options.asked.functions.is_empty();
+            let is_own = item.counted == Quantity::Own;
+            let is_awaited = a.max(b) >= AWAITED_SHARE && (is_own || is_named);
+            let by_share = |ends: (f64, f64)| excludes(ends, share, size);
+            // The share of a function that has nearly all of the time hardly changes. The time of whole runs does, of
+            // which the function's is a part, unless others make up for it: then its share changes by all of it.
+            let is_within = |(low, high)| low > -size && high < size;
+            let by_whole = |ratio: TimeRatio| ratio.excludes(size * share);
+            let is_excluded = change.relative.is_some_and(|ends| {
+                by_share(ends) || is_within(ends) && ratio.is_some_and(by_whole)
+            });
+            let is_open = !change.certain && !change.pushed && !is_excluded;
+            is_awaited && is_asked && diff.series.is_matched(item) && is_open
+        };
+        let name = |change: &Change| diff.series.item_name(&diff.series.items[change.item]);
+        let mut open = Vec::new();
+        for name in changes().filter(is_open).map(name) {
+            let name = Fragment::Function(name);
+            // A function's own time, and its time with callees.
+            if !open.contains(&name) {
+                open.push(name);
+            }
+        }
         if ratio.is_some_and(|ratio| !ratio.is_certain() && !ratio.excludes(size)) {
-            open.push(time.to_owned());
+            open.push(Fragment::Words(time.to_owned()));
         }
         let of_whole = [times.processor, times.wall].into_iter().flatten();
         let of_whole = of_whole.filter(|ratio| ratio.is_certain()).count();
@@ -83,16 +96,66 @@ impl Standing {
     }
 }
 
-/// Whether a change of a function by the part `size`, in either direction, is excluded.
-fn excludes(change: &Change, size: f64) -> bool {
-    change
-        .relative
-        .is_some_and(|(low, high)| low > -size && high < size)
+/// Whether a change of a function's time by the part `size`, in either direction while all else stays, is excluded by
+/// the interval of the relative change of its `share`. That changes by less, since the whole changes with it.
+fn excludes((low, high): (f64, f64), share: f64, size: f64) -> bool {
+    let of_share = |part: f64| part * (1.0 - share) / (1.0 + part * share);
+    low > of_share(-size.min(1.0)) && high < of_share(size)
+}
+
+/// Why no more runs were made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ending {
+    /// Runs of each side.
+    pub runs: usize,
+    /// How far the comparison has come.
+    pub standing: Standing,
+    /// The change that was to be excluded, as a part.
+    pub size: f64,
+}
+
+/// Most names that an ending lists.
+const LISTED_MAX: usize = 4;
+
+impl Ending {
+    /// Why there are no more runs, and what is excluded.
+    pub(super) fn sentence(&self) -> Vec<Fragment> {
+        let [size, awaited] = [self.size, AWAITED_SHARE].map(in_percent);
+        let functions = format!("the functions asked about that have {awaited}% or more");
+        let after = format!("After {} runs of each,", self.runs);
+        let open = &self.standing.open;
+        if open.is_empty() {
+            let excluded = if self.standing.certain == 0 {
+                format!("a change of {size}% is excluded, of the whole and of {functions}.")
+            } else {
+                format!("another change of {size}% is excluded, of {functions}.")
+            };
+            return vec![Fragment::Words(format!("{after} {excluded}"))];
+        }
+        let mut sentence = vec![Fragment::Words(format!(
+            "{after} a change of {size}% is neither certain nor excluded for "
+        ))];
+        for (number, name) in open.iter().take(LISTED_MAX).enumerate() {
+            if number > 0 {
+                sentence.push(Fragment::Words(", ".to_owned()));
+            }
+            sentence.push(name.clone());
+        }
+        let more = match open.len().saturating_sub(LISTED_MAX) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        sentence.push(Fragment::Words(format!(
+            "{more}: more or longer runs (-n) decide it."
+        )));
+        sentence
+    }
 }
 
 /// The verdict on the time of whole runs, and the functions that account for it: `B takes 0.930 ± 0.010 of A's
-/// processor time, certain; parse accounts for 5.1 of the 7.0 points.`
-pub(super) fn verdict_on_times(diff: &Diff, times: &Times) -> String {
+/// processor time (certain); parse accounts for 5.1 of the 7.0 points.` `None` if the recordings don't say how long
+/// the runs took.
+pub(super) fn verdict_on_times(diff: &Diff, times: &Times) -> Option<Vec<Fragment>> {
     let parts = [
         (times.processor, "processor time"),
         (times.wall, "wall time"),
@@ -108,9 +171,10 @@ pub(super) fn verdict_on_times(diff: &Diff, times: &Times) -> String {
     });
     let parts: Vec<String> = parts.collect();
     if parts.is_empty() {
-        return "The recordings don't say how long the runs took.".to_owned();
+        return None;
     }
-    let mut sentence = format!("B takes {}", parts.join(", and "));
+    let ratios = format!("B takes {}", parts.join(", and "));
+    let mut sentence = vec![Fragment::Words(ratios)];
     // Of a part of the samples, or of time off the processor, shares aren't parts of the whole time.
     let is_of_samples = matches!(diff.series.unit, Unit::Samples | Unit::Sampled);
     let is_whole = is_of_samples && !diff.options.gather.filter.leaves_out();
@@ -123,23 +187,22 @@ pub(super) fn verdict_on_times(diff: &Diff, times: &Times) -> String {
             change.certain && diff.series.items[change.item].counted == Quantity::Own
         };
         let parts = diff.listed(false).filter(own).take(ACCOUNTED_MAX);
-        let parts = parts.map(|change| {
+        for (number, change) in parts.enumerate() {
             let name = diff.series.item_name(&diff.series.items[change.item]);
             let estimate = &change.estimate;
             let own = (estimate.b * ratio.ratio - estimate.a) * 100.0;
-            format!(
-                "`{}` accounts for {} of the {} points",
-                printable(&short(&name)),
+            let before = if number == 0 { "; " } else { ", " };
+            sentence.push(Fragment::Words(before.to_owned()));
+            sentence.push(Fragment::Function(name));
+            sentence.push(Fragment::Words(format!(
+                " accounts for {} of the {} points",
                 signed(own, points),
                 percent(points / 100.0),
-            )
-        });
-        let parts: Vec<String> = parts.collect();
-        if !parts.is_empty() {
-            sentence = format!("{sentence}; {}", parts.join(", "));
+            )));
         }
     }
-    sentence + "."
+    sentence.push(Fragment::Words(".".to_owned()));
+    Some(sentence)
 }
 
 /// Most functions that account for a change of the time.
@@ -149,4 +212,43 @@ const ACCOUNTED_MAX: usize = 2;
 fn signed(part: f64, whole: f64) -> String {
     let sign = if part * whole < 0.0 { "-" } else { "" };
     format!("{sign}{}", percent(part / 100.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_of_a_function_is_excluded_by_what_it_does_to_the_share() {
+        // 5 % more of 43 % of the time is 2.8 % more of the share; 5 % less is 2.9 % less.
+        assert!(!excludes((0.0, 0.03), 0.43, 0.05));
+        assert!(!excludes((-0.03, 0.0), 0.43, 0.05));
+        assert!(excludes((-0.028, 0.027), 0.43, 0.05));
+        assert!(!excludes((-1e-9, 1e-9), 1.0, 0.05));
+        assert!(!excludes((-1.0, 0.5), 0.4, 1.0));
+    }
+
+    #[test]
+    fn an_ending_lists_some_names_and_counts_the_rest() {
+        let name = |name: &str| Fragment::Function(name.to_owned());
+        let mut open: Vec<Fragment> = ["a", "b", "c", "d"].map(name).to_vec();
+        open.push(Fragment::Words("processor time".to_owned()));
+        let ending = Ending {
+            runs: 30,
+            standing: Standing { certain: 0, open },
+            size: 0.05,
+        };
+        let text = ending
+            .sentence()
+            .into_iter()
+            .map(|fragment| match fragment {
+                Fragment::Words(words) => words,
+                Fragment::Function(name) => format!("<{name}>"),
+            });
+        assert_eq!(
+            text.collect::<String>(),
+            "After 30 runs of each, a change of 5% is neither certain nor excluded for <a>, <b>, <c>, <d> and 1 more: \
+             more or longer runs (-n) decide it."
+        );
+    }
 }

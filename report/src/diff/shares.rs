@@ -1,15 +1,15 @@
 //! The words and numbers of a comparison of samples: shares in percent, changes in points.
 
 use super::Diff;
-use super::listing::{Listing, ListingSource, OF, Row};
+use super::listing::{Fragment, Listing, ListingSource, OF, Row};
 use super::matching::Kind;
 use super::plan::RECORDINGS_MAX;
 use super::sentence;
 use super::series::Quantity;
-use super::settled::verdict_on_times;
+use super::settled::{Ending, verdict_on_times};
 use super::verdict::{Change, DETECTABLE_AT};
 use crate::recording::unit::Unit;
-use crate::text::in_percent;
+use crate::text::{in_percent, percent};
 use crate::views::columns::{CHANGE, Column};
 
 /// Change and B imply A and the relative change, so these are omitted first.
@@ -26,6 +26,7 @@ impl ListingSource for Diff {
     fn listing(&self, paths: bool) -> Listing<'_> {
         Listing {
             lead: lead(self),
+            has_changed_time: self.times.is_some_and(|times| times.has_changed()),
             names: &self.names,
             accounts: &self.accounts,
             warnings: &self.warnings,
@@ -73,9 +74,11 @@ fn row(diff: &Diff, change: &Change) -> Row {
 }
 
 /// The verdict on the time of whole runs, and why there are no more of them.
-fn lead(diff: &Diff) -> Vec<String> {
-    let times = diff.times.map(|times| verdict_on_times(diff, &times));
-    times.into_iter().chain(diff.ending.clone()).collect()
+fn lead(diff: &Diff) -> Vec<Vec<Fragment>> {
+    let times = diff.times.as_ref();
+    let times = times.and_then(|times| verdict_on_times(diff, times));
+    let ending = diff.ending.as_ref().map(Ending::sentence);
+    times.into_iter().chain(ending).collect()
 }
 
 /// What a function does in B, for the verdict.
@@ -87,25 +90,33 @@ fn verb(diff: &Diff, change: &Change) -> String {
         (None, _) => format!("is new, with {}", all(estimate.b)),
         (Some(_), _) if estimate.b <= 0.0 => format!("is gone; it had {}", all(estimate.a)),
         (Some(relative), interval) => {
-            let (size, half) = sentence::by(relative, interval.unwrap_or((relative, relative)));
+            let size = percent(relative);
             let more = if relative > 0.0 { "more" } else { "less" };
-            format!("takes {size} {more} of the {whole} ({half})")
+            let interval = interval.map(|ends| sentence::interval(relative, ends));
+            let interval = interval.map_or(String::new(), |it| format!(" ({it})"));
+            format!("takes {size} % {more} of the {whole}{interval}")
         }
     }
 }
 
 /// The meaning of the numbers in a table.
 pub(crate) fn legend(diff: &Diff) -> String {
+    let shares = match diff.series.unit {
+        Unit::Samples => "on-CPU samples",
+        Unit::Sampled => "on-CPU time of samples",
+        Unit::OffCpu => "time off CPU",
+        Unit::Calls => "time in calls",
+        Unit::VcpuTime => "wall time of vCPUs",
+    };
+    // In states that were chosen, a vCPU or thread may not run.
+    let shares = if diff.options.gather.filter.states.is_empty() {
+        shares
+    } else {
+        shares.trim_start_matches("on-CPU ")
+    };
     format!(
-        "Shares of {} in percent, changes in points. Certain: false discoveries \
+        "Shares of {shares} in percent, changes in points. Certain: false discoveries \
          held below {}%, change more than {} points, and not only because others changed.",
-        match diff.series.unit {
-            Unit::Samples => "on-CPU samples",
-            Unit::Sampled => "on-CPU time of samples",
-            Unit::OffCpu => "time off CPU",
-            Unit::Calls => "time in calls",
-            Unit::VcpuTime => "wall time of vCPUs",
-        },
         in_percent(diff.options.false_discoveries),
         in_percent(diff.options.least_change)
     )

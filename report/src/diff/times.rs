@@ -5,9 +5,11 @@
 //! mean difference of their logarithms. If the sides have other numbers of runs, they are no pairs, and the
 //! interval is Welch's (Biometrika 34, 1947).
 
+use super::sentence::{WIDE, sides_of};
 use super::student;
 use crate::recording::Recording;
 use crate::recording::processes;
+use uprof::cold::EndReason;
 
 /// Wall and processor time of a run, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -19,9 +21,10 @@ pub struct RunTime {
 }
 
 impl RunTime {
-    /// The times of a recorded run; `None` if the recording has no times.
+    /// The times of a recorded run; `None` if the recording has no times, or doesn't go on to the end of the run.
     pub fn of(recording: &Recording) -> Option<RunTime> {
-        if !recording.is_timed() {
+        let end = recording.end()?;
+        if !recording.is_timed() || end.reason != EndReason::TargetEnded {
             return None;
         }
         let counted = processes::due(recording).map(|due| due.counted_ns as f64 / 1e9);
@@ -32,10 +35,10 @@ impl RunTime {
     }
 }
 
-/// An interval of more than this part of the ratio on each side is shown by its ends, since it isn't symmetric.
-const WIDE: f64 = 0.3;
 /// An interval that ends beyond so many times the ratio says nothing.
 const MOST_SAID: f64 = 100.0;
+/// Most decimals of an end: a number near 1 has no more.
+const DIGITS_MAX: usize = 16;
 
 /// B's time as a part of A's.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -99,21 +102,29 @@ impl TimeRatio {
         self.interval.0 > 1.0 - part && self.interval.1 < 1.0 + part
     }
 
-    /// `0.93 ± 0.01`.
+    /// `0.930 ± 0.010`, or `between 1.01 and 1.60`: numbers that are on the same side of 1 as the interval.
     pub fn words(&self) -> String {
         let half = (self.interval.1 - self.interval.0) / 2.0;
         let (low, high) = self.interval;
-        if half <= WIDE * self.ratio {
+        let sides = sides_of((low, high), 1.0);
+        let is_seen = |ends: (f64, f64), one: f64| sides_of(ends, one) == sides;
+        let [middle, around] = [self.ratio, half].map(|value| (value * 1e3).round());
+        if half <= WIDE * self.ratio && is_seen((middle - around, middle + around), 1e3) {
             format!("{:.3} ± {half:.3}", self.ratio)
         } else if high < MOST_SAID * self.ratio {
-            format!("between {low:.2} and {high:.2}")
+            let digits = (2..DIGITS_MAX).find(|digits| {
+                let one = 10_f64.powi(*digits as i32);
+                is_seen(((low * one).round(), (high * one).round()), one)
+            });
+            let digits = digits.unwrap_or(DIGITS_MAX);
+            format!("between {low:.digits$} and {high:.digits$}")
         } else {
             format!("about {:.2}, of too few runs to say how exact,", self.ratio)
         }
     }
 }
 
-/// The times of B's runs as parts of those of A's.
+/// The times of B's runs as parts of those of A's. Of recordings that don't go on to the end of a run, none is known.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Times {
     /// Wall time.
@@ -140,6 +151,12 @@ impl Times {
             wall: ratio(&|time| Some(time.wall)),
             processor: ratio(&|time| time.processor),
         }
+    }
+
+    /// Whether one of them certainly changed.
+    pub(super) fn has_changed(&self) -> bool {
+        let known = [self.wall, self.processor];
+        known.iter().flatten().any(TimeRatio::is_certain)
     }
 }
 
@@ -195,5 +212,29 @@ mod tests {
         );
         assert_eq!(TimeRatio::new([&[], &[1.0]], true, 0.95), None);
         assert_eq!(TimeRatio::new([&[0.0], &[1.0]], true, 0.95), None);
+    }
+
+    #[test]
+    fn words_are_on_the_same_side_of_1_as_the_interval() {
+        let words = |ratio: f64, interval: (f64, f64)| {
+            let ratio = TimeRatio {
+                seconds: [1.0, ratio],
+                ratio,
+                interval,
+                confidence: 0.95,
+            };
+            ratio.words()
+        };
+        for (ratio, interval, expected) in [
+            (0.93, (0.92, 0.94), "0.930 ± 0.010"),
+            (1.001, (0.998, 1.004), "1.001 ± 0.003"),
+            // An interval that isn't symmetric, and one too near 1 for three digits.
+            (1.27, (1.012, 1.596), "between 1.01 and 1.60"),
+            (0.9998, (0.9996, 0.99993), "between 0.9996 and 0.9999"),
+            (1.2, (0.7, 2.1), "between 0.70 and 2.10"),
+            (1.0, (1.0, 1.0), "1.000 ± 0.000"),
+        ] {
+            assert_eq!(words(ratio, interval), expected);
+        }
     }
 }

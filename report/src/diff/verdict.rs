@@ -9,13 +9,15 @@
 //! Shares sum to one, so where one function grows all others shrink. Each step therefore tests shares of the
 //! samples outside the changes found so far. A change is certain if it is significant among all samples, and
 //! also among those outside all changes that were found (`tally`). An item that only makes room for others is
-//! `pushed`. A caller or callee of a changed function is certain too, because its time did change.
+//! `pushed`. A caller or callee of a changed function is certain too, because its time did change. Functions that
+//! weren't asked about push as well: those whose own time changed are outside the reference from the start.
 //!
 //! An interval has the confidence of its item's own test. So the intervals of certain changes exclude zero,
 //! and others may not.
 
 use super::DiffOptions;
 use super::estimate::{Estimate, Whole, variance};
+use super::inquiry::Inquiry;
 use super::plan::{self, POWER, Plan};
 use super::questions::Questions;
 use super::series::{Quantity, Series};
@@ -29,6 +31,9 @@ pub struct Change {
     pub item: usize,
     /// Its change.
     pub estimate: Estimate,
+    /// Its change relative to the samples outside the changes that were found; `None` if nothing was, or hardly any
+    /// sample is outside.
+    pub outside: Option<Estimate>,
     /// Whether the change is certainly larger than the smallest one to report, and not `pushed`.
     pub certain: bool,
     /// Whether its share changed only because those of other functions did.
@@ -70,6 +75,7 @@ pub fn judge(series: &Series, options: &DiffOptions) -> Verdicts {
     let leeways = (0..estimates.len()).map(|item| weight(item) * whole.known[item].leeway);
     let leeways: Vec<f64> = leeways.collect();
     let is_path = |item: usize| series.items[item].counted == Quantity::Path;
+    let base = not_asked(series, &tally, &whole, &estimates, options);
     let [functions, paths] = [false, true].map(|paths| {
         let members = (0..estimates.len()).filter(|item| is_path(*item) == paths);
         let members: Vec<usize> = members
@@ -78,7 +84,7 @@ pub fn judge(series: &Series, options: &DiffOptions) -> Verdicts {
         let rate = options.false_discoveries;
         let questions = Questions::new(&tally, &members, &|item| leeways[item], rate);
         let mut family = Family::new(questions);
-        family.judge(series, &whole, &estimates, &leeways);
+        family.judge(series, &whole, &estimates, &leeways, &base);
         family
     });
     let change = |item: usize| {
@@ -106,6 +112,35 @@ pub fn judge(series: &Series, options: &DiffOptions) -> Verdicts {
     }
 }
 
+/// The functions that nobody asked about whose own time changed. They push those that were asked about.
+fn not_asked(
+    series: &Series,
+    tally: &Tally,
+    whole: &Whole,
+    estimates: &[Estimate],
+    options: &DiffOptions,
+) -> BTreeSet<usize> {
+    let all = Inquiry::default();
+    if options.asked == all {
+        return BTreeSet::new();
+    }
+    let weight = |asked: &Inquiry, item: usize| asked.weight(series, &series.items[item]);
+    let leeways = (0..estimates.len()).map(|item| weight(&all, item) * whole.known[item].leeway);
+    let leeways: Vec<f64> = leeways.collect();
+    let own = (0..estimates.len()).filter(|item| {
+        let item = &series.items[*item];
+        item.counted == Quantity::Own && series.is_matched(item)
+    });
+    let own: Vec<usize> = own.collect();
+    let rate = options.false_discoveries;
+    let questions = Questions::new(tally, &own, &|item| leeways[item], rate);
+    let mut family = Family::new(questions);
+    family.judge(series, whole, estimates, &leeways, &BTreeSet::new());
+    let mut changed = family.apart;
+    changed.retain(|item| weight(&options.asked, *item) == 0.0);
+    changed
+}
+
 fn sort(changes: &mut [Change], series: &Series) {
     changes.sort_by(|x, y| {
         let sure = |change: &Change| match change.interval {
@@ -131,8 +166,10 @@ struct Family {
     passed: BTreeSet<usize>,
     /// Items whose change is due to other items.
     pushed: BTreeSet<usize>,
-    /// How many steps found a change.
-    steps: usize,
+    /// The items that steps found to change.
+    apart: BTreeSet<usize>,
+    /// The changes relative to the samples outside these, and outside those known before.
+    outside: Option<Vec<Estimate>>,
     questions: Questions,
 }
 
@@ -141,7 +178,8 @@ impl Family {
         Family {
             passed: BTreeSet::new(),
             pushed: BTreeSet::new(),
-            steps: 0,
+            apart: BTreeSet::new(),
+            outside: None,
             questions,
         }
     }
@@ -151,11 +189,26 @@ impl Family {
         self.questions.allowed(leeway, step)
     }
 
-    fn judge(&mut self, series: &Series, whole: &Whole, estimates: &[Estimate], leeways: &[f64]) {
+    /// Judges the questions. Items of `base`, which are none of them, are known to change.
+    fn judge(
+        &mut self,
+        series: &Series,
+        whole: &Whole,
+        estimates: &[Estimate],
+        leeways: &[f64],
+        base: &BTreeSet<usize>,
+    ) {
         let allowed =
             |family: &Family, item: usize, step: usize| family.allowed(leeways[item], step);
+        let outside_of = |apart: &BTreeSet<usize>, scope: Scope| {
+            let changed: BTreeSet<usize> = base.union(apart).copied().collect();
+            if changed.is_empty() {
+                return Some(estimates.to_vec());
+            }
+            whole.against(series, &changed, scope)
+        };
         let mut apart = BTreeSet::new();
-        let mut outside = Some(estimates.to_vec());
+        let mut outside = outside_of(&apart, Scope::Outside);
         while let Some(found) = outside.as_ref().filter(|_| apart.len() < STEPS_MAX) {
             let step = apart.len() + 1;
             // The first item of a question is tested, and the result applies to all its items.
@@ -175,17 +228,12 @@ impl Family {
                 break;
             };
             apart.insert(item);
-            outside = whole.against(series, &apart, Scope::Outside);
+            outside = outside_of(&apart, Scope::Outside);
         }
-        self.steps = apart.len();
-        let measured = if apart.is_empty() {
-            None
-        } else {
-            whole.against(series, &apart, Scope::Item)
-        };
+        let measured = outside_of(&apart, Scope::Item);
         for items in &self.questions.items {
             let first = items[0];
-            let limit = allowed(self, first, self.steps);
+            let limit = allowed(self, first, apart.len());
             if estimates[first].p > limit {
                 continue;
             }
@@ -193,12 +241,15 @@ impl Family {
                 let same_way = measured[first].change() * estimates[first].change() > 0.0;
                 measured[first].p <= limit && same_way
             });
-            if self.steps > 0 && (apart.contains(&first) || stays) {
+            if apart.contains(&first) || stays {
                 self.passed.extend(items)
             } else {
                 self.pushed.extend(items)
             }
         }
+        let is_outside = !(base.is_empty() && apart.is_empty());
+        self.outside = measured.filter(|_| is_outside);
+        self.apart = apart;
     }
 
     fn change(
@@ -210,7 +261,7 @@ impl Family {
     ) -> Change {
         let certain = self.passed.contains(&item);
         let confidence = if certain {
-            1.0 - self.allowed(leeway, self.steps)
+            1.0 - self.allowed(leeway, self.apart.len())
         } else {
             options.confidence
         };
@@ -218,6 +269,7 @@ impl Family {
         Change {
             item,
             estimate: *estimate,
+            outside: self.outside.as_ref().map(|outside| outside[item]),
             certain,
             pushed: self.pushed.contains(&item),
             interval: estimate.interval(confidence),
@@ -289,6 +341,28 @@ mod tests {
         assert_eq!(certain(&verdicts), [0]);
         let pushed = verdicts.changes.iter().filter(|change| change.pushed);
         assert_eq!(pushed.map(|change| change.item).collect::<Vec<_>>(), [1, 2]);
+    }
+
+    #[test]
+    fn who_asks_about_some_functions_sees_that_another_pushed_them() {
+        let options = DiffOptions {
+            asked: Inquiry {
+                functions: vec!["function 1".to_owned(), "function 2".to_owned()],
+                own: false,
+            },
+            ..DiffOptions::default()
+        };
+        let before: &[f64] = &[60.0, 40.0, 30.0, 50.0];
+        // Only the function that isn't asked about became faster.
+        let after: &[f64] = &[30.0, 40.0, 30.0, 50.0];
+        let verdicts = judge(&series(&[before; 4], &[after; 4]), &options);
+        assert_eq!(certain(&verdicts), Vec::<usize>::new());
+        let pushed = verdicts.changes.iter().filter(|change| change.pushed);
+        assert_eq!(pushed.map(|change| change.item).collect::<Vec<_>>(), [1, 2]);
+        // One that is asked about changed as well.
+        let after: &[f64] = &[30.0, 48.0, 30.0, 50.0];
+        let verdicts = judge(&series(&[before; 4], &[after; 4]), &options);
+        assert_eq!(certain(&verdicts), [1]);
     }
 
     #[test]

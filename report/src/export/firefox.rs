@@ -143,7 +143,7 @@ fn add_samples(
     times: Times,
 ) {
     let mut stacks: WordMap<NodeId, fx::StackHandle> = WordMap::default();
-    let mut before_ns = None;
+    let mut cpu_times = CpuTimes::default();
     let mut weights = Weights::default();
     for sample in samples {
         let mut path = Vec::new();
@@ -170,7 +170,7 @@ fn add_samples(
         }
         let at_ns = times.offset_ns.saturating_add(sample.since_ns);
         let time = fx::Timestamp::from_nanos_since_reference(at_ns);
-        let cpu = cpu_time(sample, before_ns.replace(sample.since_ns), times.period_ns);
+        let cpu = cpu_times.of(sample, times.period_ns);
         let weight = weights.of(sample, profile.unit());
         made.add_sample(thread, time, stack, cpu, weight);
     }
@@ -195,14 +195,27 @@ impl Weights {
     }
 }
 
-/// The estimated CPU time since the thread's previous sample. The profiler draws its tracks with it, and
-/// hides a thread without any.
-fn cpu_time(sample: &ThreadSample, before_ns: Option<u64>, period_ns: u64) -> fx::CpuDelta {
-    let elapsed_ns = before_ns.map_or(period_ns, |before_ns| sample.since_ns - before_ns);
-    match sample.state {
-        // After a gap in the samples, the thread may not have run all the time.
-        State::Running => fx::CpuDelta::from_nanos(period_ns.min(elapsed_ns)),
-        _ => fx::CpuDelta::ZERO,
+/// The estimated CPU time of a thread from sample to sample. The profiler draws its tracks with it, and hides a thread
+/// without any.
+#[derive(Default)]
+struct CpuTimes {
+    before_ns: Option<u64>,
+    left_ns: u64,
+}
+
+impl CpuTimes {
+    /// A sample stands for a period. Samples come at any time of theirs, so that two may be close to each other: what
+    /// has no room between them is carried over to the next.
+    fn of(&mut self, sample: &ThreadSample, period_ns: u64) -> fx::CpuDelta {
+        let before_ns = self.before_ns.replace(sample.since_ns);
+        if sample.state != State::Running {
+            return fx::CpuDelta::ZERO;
+        }
+        let elapsed_ns = before_ns.map_or(period_ns, |before_ns| sample.since_ns - before_ns);
+        let due_ns = self.left_ns.saturating_add(period_ns);
+        let ran_ns = due_ns.min(elapsed_ns);
+        self.left_ns = (due_ns - ran_ns).min(period_ns);
+        fx::CpuDelta::from_nanos(ran_ns)
     }
 }
 
@@ -239,6 +252,29 @@ mod tests {
             })
             .sum();
         assert_eq!(sum, 900);
+    }
+
+    #[test]
+    fn cpu_time_is_that_of_all_samples_wherever_they_are_in_their_periods() {
+        let ran_ms = |samples_ms: &[u64]| {
+            let mut times = CpuTimes::default();
+            let samples = samples_ms.iter().map(|ms| ThreadSample {
+                since_ns: ms * 1_000_000,
+                node: ROOT,
+                state: State::Running,
+                weight: 1,
+            });
+            let deltas = samples.map(|sample| times.of(&sample, 10_000_000));
+            deltas.collect::<Vec<_>>()
+        };
+        let ms = |ms: &[u64]| {
+            let deltas = ms.iter().map(|ms| fx::CpuDelta::from_micros(ms * 1000));
+            deltas.collect::<Vec<_>>()
+        };
+        // It runs all the time.
+        assert_eq!(ran_ms(&[0, 19, 21, 39, 41]), ms(&[10, 10, 2, 18, 2]));
+        // It waits half of the time, and then for long.
+        assert_eq!(ran_ms(&[5, 25, 45, 900]), ms(&[10, 10, 10, 10]));
     }
 
     #[test]

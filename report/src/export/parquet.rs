@@ -18,7 +18,6 @@ use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
 use table::{Cell, Table};
-use uprof::{Task, WordMap};
 
 /// A row for each sample, in the order of the file.
 const SAMPLES: &str = "message samples {
@@ -80,7 +79,7 @@ pub(crate) fn write(request: &Request<'_, '_>, folder: &mut dyn Folder) -> io::R
     let mut frames = create("frames", FRAMES, &["frame"])?;
     let mut stacks = create("stacks", STACKS, &["stack"])?;
     let mut samples = create("samples", SAMPLES, &["time"])?;
-    let mut rows = SampleRows::of(recording, &uuid);
+    let rows = SampleRows::of(recording, &uuid);
     let mut failed = None;
     let mut take = |sampled: &Sampled, _: &Profile| {
         if failed.is_none() {
@@ -141,15 +140,13 @@ fn partition(value: &str) -> String {
     }
 }
 
-/// The rows of samples, and the names that many of them share.
+/// The rows of samples, and what all of them share.
 struct SampleRows<'a> {
     recording: &'a Recording,
     uuid: &'a str,
     version: Option<&'a str>,
     labels: String,
     start_ns: Option<i64>,
-    threads: HashMap<Task, String>,
-    processes: WordMap<u32, (Option<u32>, String)>,
 }
 
 impl<'a> SampleRows<'a> {
@@ -163,23 +160,17 @@ impl<'a> SampleRows<'a> {
             version: label(recording, "version"),
             labels: Value::Object(labels.collect::<Map<_, _>>()).to_string(),
             start_ns: start_ns.filter(|_| recording.is_timed()),
-            threads: HashMap::new(),
-            processes: WordMap::default(),
         }
     }
 
-    fn add(&mut self, sampled: &Sampled, table: &mut Table) -> io::Result<()> {
+    fn add(&self, sampled: &Sampled, table: &mut Table) -> io::Result<()> {
         let recording = self.recording;
         let (task, space) = (sampled.task, sampled.space);
-        let thread = self.threads.entry(task).or_insert_with(|| {
-            let name = task_name(recording, task, u64::MAX);
-            printable(&name).into_owned()
-        });
-        let (pid, process) = self.processes.entry(space).or_insert_with(|| {
-            let name = name_at(recording, space, u64::MAX);
-            let pid = pid_at(recording, space, u64::MAX);
-            (pid, printable(&name).into_owned())
-        });
+        // Names change, as a shell's does when it runs another program.
+        let time_ns = recording.start_ns().saturating_add(sampled.since_ns);
+        let thread = task_name(recording, task, time_ns);
+        let process = name_at(recording, space, time_ns);
+        let pid = pid_at(recording, space, time_ns);
         let time_us = self.start_ns.map(|start_ns| {
             let since_ns = i64::try_from(sampled.since_ns).unwrap_or(i64::MAX);
             start_ns.saturating_add(since_ns) / 1000
@@ -192,9 +183,9 @@ impl<'a> SampleRows<'a> {
             Cell::Text(unit(sampled.unit)),
             Cell::Text(sampled.state.name()),
             Cell::number(pid.map(i64::from)),
-            Cell::Text(process),
+            Cell::Text(&printable(&process)),
             Cell::Number(i64::from(task.vcpu)),
-            Cell::Text(thread),
+            Cell::Text(&printable(&thread)),
             Cell::Number(i64::try_from(sampled.weight.amount).unwrap_or(i64::MAX)),
             Cell::Number(i64::try_from(sampled.weight.count).unwrap_or(i64::MAX)),
             Cell::Number(i64::from(sampled.node)),
@@ -277,6 +268,76 @@ fn write_frames(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::images::Library;
+    use crate::profile::Options;
+    use crate::stacks::Tables;
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    use parquet::record::RowAccessor;
+    use std::fs::{self, File};
+    use std::io::Write;
+    use std::path::Path;
+    use uprof::cold::{End, EndReason, Metadata, TargetKind, TaskChange, TaskEvent};
+    use uprof::{Frame, Sample, Task, Writer};
+
+    struct Created(tempfile::TempDir);
+
+    impl Folder for Created {
+        fn create(&mut self, path: &Path) -> io::Result<Box<dyn Write + Send>> {
+            let path = self.0.path().join(path);
+            fs::create_dir_all(path.parent().unwrap())?;
+            Ok(Box::new(File::create(path)?))
+        }
+    }
+
+    #[test]
+    fn rows_have_the_names_of_their_time() {
+        let mut metadata = Metadata::default();
+        metadata.target.kind = TargetKind::Process;
+        let mut writer = Writer::create(Vec::new(), [7; 16], &metadata, 1000).unwrap();
+        let task = Task { space: 7, vcpu: 7 };
+        let named = |time_ns, name: &str| TaskEvent {
+            time_ns,
+            task,
+            what: TaskChange::Named(name.into()),
+        };
+        writer
+            .tasks(&[named(1000, "sh"), named(2000, "xz")])
+            .unwrap();
+        for time_ns in [1500, 2500] {
+            let frames = [Frame::exact(0x1000)];
+            let sample = Sample::bare(time_ns, task, &frames);
+            writer.sample(&sample).unwrap();
+        }
+        let end = End {
+            time_ns: 3000,
+            reason: EndReason::Duration,
+            message: String::new(),
+            totals: Vec::new(),
+        };
+        let recording = Recording::from_bytes("made", writer.finish(&end).unwrap()).unwrap();
+        let mut created = Created(tempfile::tempdir().unwrap());
+        let library = Library::default();
+        let request = Request {
+            recordings: &[&recording],
+            tables: &Tables::of_builds(&library),
+            options: &Options::default(),
+            progress: &|_, _| {},
+            marks: false,
+            fold: false,
+            identify: false,
+        };
+        write(&request, &mut created).unwrap();
+        let uuid = hexadecimal(&[7; 16]);
+        let path = created.0.path().join(path(&recording, "samples", &uuid));
+        let reader = SerializedFileReader::new(File::open(path).unwrap()).unwrap();
+        let names = reader.get_row_iter(None).unwrap().map(|row| {
+            let row = row.unwrap();
+            let name = |column| row.get_string(column).unwrap().clone();
+            [name(7), name(9)]
+        });
+        let names: Vec<[String; 2]> = names.collect();
+        assert_eq!(names, [["sh", "sh"], ["xz", "xz"]]);
+    }
 
     #[test]
     fn services_are_names_of_folders_in_one_folder() {

@@ -3,8 +3,8 @@
 
 use super::{Image, ImageAddress};
 use gimli::{
-    BaseAddresses, CieOrFde, CommonInformationEntry, DebugFrame, EhFrame, EndianSlice,
-    LittleEndian, UnwindOffset, UnwindSection, Vendor,
+    BaseAddresses, CommonInformationEntry, DebugFrame, EhFrame, EndianSlice, LittleEndian, Reader,
+    Section, UnwindOffset, UnwindSection, Vendor,
 };
 use std::borrow::Cow;
 use std::ops::Range;
@@ -196,7 +196,8 @@ fn drop_leftovers_at_zero(functions: &mut Vec<Function>, skipped: &mut Skipped) 
     }
 }
 
-/// Appends the functions that one section describes.
+/// Appends the functions that one section describes. Of a CIE that isn't understood, such as those with pointers signed
+/// by the other key of aarch64 (augmentation `B`), only the functions that refer to it are lost.
 fn list<'a, S>(
     section: &S,
     bases: &BaseAddresses,
@@ -204,26 +205,36 @@ fn list<'a, S>(
     functions: &mut Vec<Function>,
     skipped: &mut Skipped,
 ) where
-    S: UnwindSection<Bytes<'a>>,
+    S: UnwindSection<Bytes<'a>> + Section<Bytes<'a>>,
 {
     let mut cies = Cies::default();
-    let mut entries = section.entries(bases);
-    while functions.len() < FUNCTIONS_MAX {
-        let partial = match entries.next() {
-            Ok(Some(CieOrFde::Fde(partial))) => partial,
-            Ok(Some(CieOrFde::Cie(_))) => continue,
-            Ok(None) => break,
+    let whole = *section.reader();
+    let mut rest = whole;
+    while functions.len() < FUNCTIONS_MAX && !rest.is_empty() {
+        let offset = S::Offset::from(rest.offset_from(whole));
+        let length = rest.read_initial_length().map(|(length, _)| length);
+        match length.and_then(|length| rest.skip(length).map(|()| length)) {
+            // A zero ends .eh_frame alone.
+            Ok(0) if is_debug_frame => continue,
+            Ok(0) => break,
+            Ok(_) => {}
             // The length of an entry is damaged, so the start of the next one is unknown.
             Err(_) => {
                 skipped.broken += 1;
                 break;
             }
-        };
-        let parsed =
-            partial.parse(|section, bases, offset| common_entry(&mut cies, section, bases, offset));
-        let Ok(entry) = parsed else {
-            skipped.broken += 1;
-            continue;
+        }
+        let parsed = section.fde_from_offset(bases, offset, |section, bases, offset| {
+            common_entry(&mut cies, section, bases, offset)
+        });
+        let entry = match parsed {
+            Ok(entry) => entry,
+            // It is a CIE.
+            Err(gimli::Error::NotCiePointer(_)) => continue,
+            Err(_) => {
+                skipped.broken += 1;
+                continue;
+            }
         };
         let (start, end) = (entry.initial_address(), entry.end_address());
         if entry.len() == 0 {
@@ -238,5 +249,47 @@ fn list<'a, S>(
                 is_debug_frame,
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_common_entry_that_is_not_understood_costs_its_own_functions_alone() {
+        let mut bytes = Vec::new();
+        // The second field is how far before it the CIE begins, and 0 in a CIE.
+        let mut entry = |cie: Option<usize>, body: &[u8]| {
+            let at = bytes.len();
+            let before = cie.map_or(0, |cie| at + 4 - cie);
+            let padded = body.len().next_multiple_of(4);
+            bytes.extend((padded as u32 + 4).to_le_bytes());
+            bytes.extend((before as u32).to_le_bytes());
+            bytes.extend(body);
+            bytes.resize(at + 8 + padded, 0);
+            at
+        };
+        // Factors 1 and -8, return address in x30, absolute addresses.
+        let common = |augmentation: &str| {
+            let rest = [0, 1, 0x78, 30, 1, 0];
+            [&[1][..], augmentation.as_bytes(), &rest].concat()
+        };
+        let function = |start: u64| {
+            let range = [start, 0x10].map(u64::to_le_bytes).concat();
+            [&range[..], &[0]].concat()
+        };
+        for (augmentation, start) in [("zRB", 0x1000), ("zR", 0x2000), ("zRB", 0x3000)] {
+            let cie = entry(None, &common(augmentation));
+            entry(Some(cie), &function(start));
+        }
+        bytes.extend([0; 4]);
+        let bases = BaseAddresses::default();
+        let section = EhFrame::new(&bytes, LittleEndian);
+        let (mut functions, mut skipped) = (Vec::new(), Skipped::default());
+        list(&section, &bases, false, &mut functions, &mut skipped);
+        let ranges: Vec<_> = functions.iter().map(|one| (one.start, one.end)).collect();
+        assert_eq!(ranges, [(0x2000, 0x2010)]);
+        assert_eq!(skipped.broken, 2);
     }
 }

@@ -19,6 +19,7 @@ mod dwarf;
 mod lines;
 
 pub use demangle::demangle;
+pub(crate) use go::is_go;
 pub use line::Line;
 pub(crate) use line::{declare, has_undeclared};
 pub use lines::Lines;
@@ -177,9 +178,8 @@ impl SymbolTable {
                     let next = candidates.get(index + 1).map(|next| next.address);
                     let at = borders.partition_point(|border| *border <= candidate.address);
                     let border = borders.get(at).copied();
-                    let page = candidate.address.saturating_add(PAGE_BYTES) & !(PAGE_BYTES - 1);
-                    let alone = page.saturating_add(PAGE_BYTES);
-                    let follows = next.into_iter().chain(border).min().unwrap_or(alone);
+                    let follows = next.into_iter().chain(border).min();
+                    let follows = follows.unwrap_or_else(|| end_alone(candidate.address));
                     // A damaged image may end a section before its symbols.
                     follows.min(candidate.limit).max(candidate.address)
                 }
@@ -215,6 +215,12 @@ impl SymbolTable {
         });
         true
     }
+}
+
+/// Where the function at `address` ends at most, if it has no size and no successor.
+fn end_alone(address: u64) -> u64 {
+    let page = address.saturating_add(PAGE_BYTES) & !(PAGE_BYTES - 1);
+    page.saturating_add(PAGE_BYTES)
 }
 
 /// Names the stubs of Xen's hypercall page, if there is one, that have no symbols of their own.

@@ -6,7 +6,7 @@ use super::{ImportError, ImportSummary};
 use crate::recording::UNTIMED;
 use crate::work;
 use std::io::{self, BufRead, Write};
-use uprof::cold::{ClockPair, End, EndReason, Metadata, TaskEvent};
+use uprof::cold::{ClockPair, End, EndReason, Loss, LossReason, Metadata, TaskEvent};
 use uprof::{Frame, Sample, State, Stop, Task, Wait, Writer};
 
 /// Most samples of all lines together.
@@ -177,6 +177,12 @@ impl<'a> Importer<'a> {
         let time_ns = self.since_first(time_ns);
         let event = TaskEvent::named(time_ns, Task { space: 0, vcpu }, name.to_owned());
         Ok(self.writer()?.tasks(&[event])?)
+    }
+
+    /// Tells that the other tool lost `count` samples, at any time up to now.
+    pub(super) fn lose(&mut self, count: u64) -> io::Result<()> {
+        let loss = Loss::new(LossReason::KernelBuffer, count, [0, self.end_ns]);
+        self.writer()?.losses(&[loss])
     }
 
     /// The writer, which is created with the first stack: until then the metadata may still change.

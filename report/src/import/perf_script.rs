@@ -1,5 +1,6 @@
 //! The output of `perf script`: for each sample a line that describes it, then its frames, innermost first,
 //! then an empty line. Without call chains (`perf record` without `-g`) the only frame is in the sample's line.
+//! Of several events, samples of the first one are imported: those of different events don't add up.
 
 use super::{ImportError, Importer, InputFrame, Origin, split_offset};
 use regex::Regex;
@@ -7,11 +8,11 @@ use std::collections::BTreeMap;
 use std::io::BufRead;
 use uprof::Stop;
 
-/// Matches a thread's name, the numbers of its process and itself, an optional processor, the time, and what follows
-/// the event.
+/// Matches a thread's name, the numbers of its process and itself, an optional processor and flags, the time, and a
+/// record of perf's own (`perf script --show-mmap-events`), or the event and what follows it.
 const HEADING: &str = concat!(
-    r"^\s*(\S.*?)\s+(\d+)(?:/(\d+))?\s+(?:\[\d+\]\s+)?(?:\S+\s+)?(\d+)\.(\d{6,9}):",
-    r"(?:\s+(?:\d+\s+)?\S+:\s+(.*))?"
+    r"^\s*(\S.*?)\s+(\d+)(?:/(\d+))?\s+(?:\[\d+\]\s+)?(?:[^\s\d]\S*\s+)?(\d+)\.(\d{6,9}):",
+    r"(?:\s+PERF_RECORD_(.*)|\s+(?:\d+\s+)?(\S+):(?:\s+(.*))?$)?"
 );
 
 /// The stack whose frames are being read.
@@ -24,6 +25,67 @@ struct OpenSample {
     frames: Vec<(String, String, u64)>,
 }
 
+/// Which samples are imported, and how many are not.
+#[derive(Default)]
+struct Events {
+    /// The event whose samples are imported: that of the first one.
+    first: Option<String>,
+    /// Number of samples of other events, and one of these.
+    others: u64,
+    other: String,
+    /// Number of samples that perf lost.
+    lost: u64,
+}
+
+impl Events {
+    /// Whether a sample of `event` is imported.
+    fn takes(&mut self, event: &str, importer: &mut Importer<'_>) -> bool {
+        let event = kind(event);
+        let first = self.first.get_or_insert_with(|| {
+            importer.metadata.sampling.trigger = event.to_owned();
+            event.to_owned()
+        });
+        let is_first = first == event;
+        if !is_first {
+            self.others += 1;
+            self.other = event.to_owned();
+        }
+        is_first
+    }
+
+    /// Takes a record of perf's own, as it is printed behind `PERF_RECORD_`.
+    fn add_record(&mut self, record: &str) {
+        let lost = record.strip_prefix("LOST");
+        let lost = lost.and_then(|rest| rest.split_whitespace().next_back()?.parse().ok());
+        self.lost = self.lost.saturating_add(lost.unwrap_or(0));
+    }
+
+    /// Says what is missing.
+    fn finish(self, importer: &mut Importer<'_>) -> Result<(), ImportError> {
+        if self.others > 0 {
+            importer.imported.left_out = Some(format!(
+                "only samples of {} are imported, and {} of other events, such as {}, are left out",
+                self.first.unwrap_or_default(),
+                self.others,
+                self.other
+            ));
+        }
+        if self.lost > 0 {
+            importer.lose(self.lost)?;
+        }
+        Ok(())
+    }
+}
+
+/// An event's name without the kind of processor: `cycles` of `cpu_core/cycles/P`, since perf counts it on each kind.
+fn kind(event: &str) -> &str {
+    let mut parts = event.split('/');
+    match (parts.next(), parts.next(), parts.next(), parts.next()) {
+        (Some(_), Some(name), Some(_), None) => name,
+        _ => event,
+    }
+}
+
 pub(super) fn read(
     input: &mut dyn BufRead,
     importer: &mut Importer<'_>,
@@ -32,18 +94,32 @@ pub(super) fn read(
     let mut line = String::new();
     let mut open: Option<OpenSample> = None;
     let mut names: BTreeMap<u32, String> = BTreeMap::new();
+    let mut events = Events::default();
+    // Whether indented lines belong to a sample or record that is left out.
+    let mut is_left_out = false;
     while importer.next_line(input, &mut line)? {
         if line.trim().is_empty() {
             close(open.take(), importer)?;
+            is_left_out = false;
             continue;
         }
         let unfinished = open.as_mut().filter(|open| !open.is_whole);
         // Headings may be indented, too, and need no empty line before them where samples have no chains.
-        let is_frame = line.starts_with('\t') && unfinished.is_some();
+        let is_frame = line.starts_with('\t') && (unfinished.is_some() || is_left_out);
         let found = (!is_frame).then(|| heading.captures(&line)).flatten();
         if let Some(found) = found {
             close(open.take(), importer)?;
             let text = |group: usize| found.get(group).map(|found| found.as_str());
+            is_left_out = match text(6) {
+                Some(record) => {
+                    events.add_record(record);
+                    true
+                }
+                None => !events.takes(text(7).unwrap_or(""), importer),
+            };
+            if is_left_out {
+                continue;
+            }
             let thread = text(3)
                 .or(text(2))
                 .and_then(|text| text.parse::<u32>().ok());
@@ -54,7 +130,7 @@ pub(super) fn read(
                 importer.name_task(vcpu, time_ns, name)?;
             }
             // Tracepoints have words of their own there.
-            let only = text(6)
+            let only = text(8)
                 .and_then(frame)
                 .filter(|(image, ..)| !image.is_empty());
             open = Some(OpenSample {
@@ -68,11 +144,12 @@ pub(super) fn read(
                 Some(frame) => open.frames.push(frame),
                 None => importer.imported.skipped += 1,
             }
-        } else {
+        } else if !is_left_out || !line.starts_with(['\t', ' ']) {
             importer.imported.skipped += u64::from(!line.starts_with('#'));
         }
     }
-    close(open, importer)
+    close(open, importer)?;
+    events.finish(importer)
 }
 
 fn time_ns(seconds: &str, fraction: &str) -> u64 {
@@ -93,8 +170,13 @@ fn frame(line: &str) -> Option<(String, String, u64)> {
         Some(rest) => (rest, " (deleted)"),
         None => (rest, ""),
     };
-    let (name, image) = rest.rsplit_once(" (").unwrap_or((rest, ""));
-    let image = image.trim_end_matches(')');
+    // A path may have parentheses of its own: `(/drive_c/Program Files (x86)/game.exe)`.
+    let mut paths = [" (/", " (["].into_iter();
+    let begin = paths.find_map(|begin| rest.find(begin));
+    let begin = begin.or_else(|| rest.rfind(" ("));
+    let (name, image) = begin.map_or((rest, ""), |begin| rest.split_at(begin));
+    let image = image.trim_start_matches([' ', '(']);
+    let image = image.strip_suffix(')').unwrap_or(image);
     Some((format!("{image}{mark}"), name.to_owned(), address))
 }
 
@@ -126,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_has_an_image_even_if_its_file_was_removed() {
+    fn a_frame_has_an_image_whatever_its_path_is() {
         for (line, image, name) in [
             ("\t4011d6 work+0x16 (/opt/app)\n", "/opt/app", "work+0x16"),
             (
@@ -135,6 +217,17 @@ mod tests {
                 "work+0x16",
             ),
             ("\t4011d6 [unknown] ([unknown])\n", "[unknown]", "[unknown]"),
+            (
+                "\t4011d6 [unknown] (/drive_c/Program Files (x86)/Game/game.exe)\n",
+                "/drive_c/Program Files (x86)/Game/game.exe",
+                "[unknown]",
+            ),
+            (
+                "\t4011d6 call(int (*)(char))+0x6 (/opt/app (2))\n",
+                "/opt/app (2)",
+                "call(int (*)(char))+0x6",
+            ),
+            ("\t4011d6 f (inlined)\n", "inlined", "f"),
         ] {
             let expected = (image.to_owned(), name.to_owned(), 0x40_11d6);
             assert_eq!(frame(line), Some(expected));

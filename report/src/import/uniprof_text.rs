@@ -11,6 +11,7 @@ pub(super) fn read(
 ) -> Result<(), ImportError> {
     let mut line = String::new();
     let mut stack: Vec<String> = Vec::new();
+    let mut deepest = 0;
     while importer.next_line(input, &mut line)? {
         let text = line.trim();
         if let Some(heading) = text.strip_prefix("#tracing domid ") {
@@ -29,13 +30,17 @@ pub(super) fn read(
                 stop,
             };
             importer.stack(&frames, origin, count)?;
+            deepest = deepest.max(stack.len());
             stack.clear();
         } else {
             stack.push(text.to_owned());
         }
     }
-    // The tool was stopped in the middle of a stack.
-    importer.imported.skipped += stack.len() as u64;
+    // The tool was stopped in the middle of a stack, or a trial has no more of it, where text of another kind has
+    // numbers as well.
+    if !importer.is_trial || stack.len() > deepest {
+        importer.imported.skipped += stack.len() as u64;
+    }
     Ok(())
 }
 

@@ -1,5 +1,5 @@
 //! The stacks that Xen's xenctx prints: `[<address>] name+0x27 <--` is the innermost frame. The address in
-//! the stack precedes the lines of its callers.
+//! the stack precedes the lines of its callers. Registers and words of the stack are printed, too.
 
 use super::{ImportError, Importer, InputFrame, Origin, split_offset};
 use std::io::BufRead;
@@ -23,7 +23,7 @@ pub(super) fn read(
             continue;
         }
         let Some((address, name)) = parse(&line) else {
-            importer.imported.skipped += u64::from(!line.trim().is_empty());
+            importer.imported.skipped += u64::from(line.contains("[<"));
             continue;
         };
         if line.trim_end().ends_with("<--") {

@@ -254,7 +254,9 @@ fn gather_unit(
         let symbolizer = Symbolizer::with(recording, tables, options.demangle);
         let unwinders = Unwinders::new(recording, &symbolizer, options.unwind);
         let idle = Idle::new(recording, &symbolizer);
-        let before = profile.account.by_state.clone();
+        let before = std::mem::replace(&mut profile.account, Account::new(unit));
+        // What counts of all recordings has one limit.
+        profile.account.counted = before.counted;
         let mut gathering = Gathering {
             recording,
             number,
@@ -299,16 +301,19 @@ fn gather_unit(
         }
         symbolizer.keep();
         flags = gathering.flags;
-        profile.not_counted.push(NotCounted {
-            by_state: since(&before, &profile.account.by_state),
-            idle: idle.into_places(),
-            survey,
-        });
         profile.warnings.extend(symbolizer.warnings());
         explains_unnamed |= symbolizer.explains_unnamed();
         profile.account.forced += symbolizer.forced();
         stack_bytes = stack_bytes.max(recording.metadata().sampling.stack_bytes);
         profile.account.add_recording(recording);
+        profile.account.counted -= before.counted;
+        let account = std::mem::replace(&mut profile.account, before);
+        profile.account.add(&account);
+        profile.not_counted.push(NotCounted {
+            account,
+            idle: idle.into_places(),
+            survey,
+        });
     }
     profile.slowest = slowest.into_found();
     let is_guest = |one: &&Recording| one.metadata().target.kind.is_guest();
@@ -318,15 +323,6 @@ fn gather_unit(
     };
     profile.warnings.extend(advice(&counts));
     profile
-}
-
-/// What was added to counts since `before`.
-fn since(before: &BTreeMap<State, u64>, now: &BTreeMap<State, u64>) -> BTreeMap<State, u64> {
-    let added = |(state, count): (&State, &u64)| {
-        let count = count - before.get(state).unwrap_or(&0);
-        (count > 0).then_some((*state, count))
-    };
-    now.iter().filter_map(added).collect()
 }
 
 /// Which regular expressions match a label.

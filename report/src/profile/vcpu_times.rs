@@ -222,10 +222,10 @@ fn lifetime(recording: &Recording, task: Task, records: &[&VcpuTime]) -> (u64, u
     };
     let last_ns = records.iter().map(|record| record.last_ns).max();
     let last_ns = last_ns.unwrap_or(start_ns);
-    let end_ns = if recording.end().is_some() {
-        recording.end_ns()
-    } else {
+    let end_ns = if recording.was_cut() {
         recording.end_ns().max(last_ns)
+    } else {
+        recording.end_ns()
     };
     let ended_ns = recording.tasks().ended_ns(task);
     (

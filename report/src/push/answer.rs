@@ -95,11 +95,11 @@ impl Protocol {
                 "it refuses the credentials ({status}{text}); put those that it wants into --header-file, such as \
                  `Authorization: Bearer TOKEN` or `X-Scope-OrgID: TENANT`"
             )),
-            400 | 409 | 413 | 422 => {
-                Verdict::Refused(format!("{status}{text}{}", remedy(status, &text)))
-            }
-            408 | 425 | 429 | 500 | 502..=504 | 506..=599 => {
+            _ if (self.retries)(status) => {
                 Verdict::Later(format!("{status}{text}{}", remedy(status, &text)))
+            }
+            400 | 408 | 409 | 413 | 422 | 425 | 500 | 506..=599 => {
+                Verdict::Refused(format!("{status}{text}{}", remedy(status, &text)))
             }
             _ => Verdict::Unusable(format!(
                 "it takes no profiles there ({status}{text}); check the URL, and --format: it is {}, by default at {}",

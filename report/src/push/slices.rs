@@ -1,7 +1,7 @@
 //! Parts of a recording that a server takes. Input: samples. Output: pprof profiles of at most a slice of time, each
 //! small enough for every server's limits. Never an empty one.
 
-use super::{Part, Request, Slicing};
+use super::{Part, Request, Slicing, hash};
 use crate::export::pprof::{self, message as pb};
 use crate::profile::Profile;
 use crate::profile::filter::Filter;
@@ -207,16 +207,8 @@ impl Division<'_, '_> {
             &part.to_le_bytes(),
             self.kind().as_bytes(),
         ];
-        // FNV-1a.
-        let hash = words
-            .iter()
-            .copied()
-            .flatten()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-                (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
-            });
         let mut id = self.uuid;
-        id[8..].copy_from_slice(&hash.to_be_bytes());
+        id[8..].copy_from_slice(&hash(&words).to_be_bytes());
         // The variant of RFC 9562, and its version 8: made by a rule of ours.
         id[6] = (id[6] & 0x0f) | 0x80;
         id[8] = (id[8] & 0x3f) | 0x80;

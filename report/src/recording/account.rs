@@ -6,8 +6,8 @@ use crate::recording::processes;
 use crate::recording::unit::{Unit, Weight};
 use crate::recording::warnings::{Part, Warning};
 use std::collections::BTreeMap;
-use uprof::cold::{Loss, LossReason, SLOWED_CALLS, SLOWED_CALLS_WHY, TargetKind};
-use uprof::due::{are_many_late, is_loss};
+use uprof::cold::{Loss, LossReason, Metadata, SLOWED_CALLS, SLOWED_CALLS_WHY, TargetKind};
+use uprof::due;
 use uprof::words::{duration, share};
 use uprof::{Due, State, Stop};
 
@@ -51,7 +51,7 @@ pub struct Account {
     pub lost: BTreeMap<LossReason, u64>,
     /// Number of samples lost with damaged parts of the file.
     pub damaged: u64,
-    /// Number of damaged ranges.
+    /// Number of damaged ranges, also of the file that a recording was recovered from.
     pub damages: u64,
     /// Off-CPU time that was recorded with the stack of a later wait, so that it may belong to other
     /// functions.
@@ -60,7 +60,7 @@ pub struct Account {
     pub slowed_calls: Option<&'static str>,
     /// Number of resets of guests during recording.
     pub resets: u64,
-    /// Number of recordings without an end record: the recorder was killed, or the file was truncated.
+    /// Number of recordings without an end of their own: the recorder was killed, or the file was truncated.
     pub unfinished: u64,
     /// Number of waits that began before the recording, and of threads that only waited, or only ran,
     /// throughout it. Their off-CPU time is unknown.
@@ -79,7 +79,7 @@ pub struct Account {
     pub seconds: f64,
     /// Whether the duration of some recordings is unknown.
     pub untimed: bool,
-    /// Number of sampling deadlines in the recordings.
+    /// Number of sampling deadlines in the recordings, one for each vCPU of a guest.
     pub deadlines: f64,
 }
 
@@ -111,6 +111,14 @@ pub(crate) fn is_shallow(stop: Stop, kind: TargetKind, kernel: impl Iterator<Ite
 }
 
 impl Account {
+    /// An account of nothing yet, of what counts in `unit`.
+    pub(crate) fn new(unit: Unit) -> Account {
+        Account {
+            unit,
+            ..Account::default()
+        }
+    }
+
     /// Counts the losses that a recorder reports.
     pub(crate) fn add_losses(&mut self, losses: &[Loss]) {
         for loss in losses {
@@ -123,13 +131,18 @@ impl Account {
     pub fn add_recording(&mut self, recording: &Recording) {
         self.add_losses(recording.losses());
         let damages = recording.damages();
-        self.damages += damages.count + damages.undecodable.len() as u64;
+        let places = damages.count + damages.undecodable.len() as u64;
+        let places = places.saturating_add(recording.recovered_places());
+        self.damages = self.damages.saturating_add(places);
         self.damaged = self.damaged.saturating_add(damages.samples);
-        self.unfinished += u64::from(recording.end().is_none());
+        self.unfinished += u64::from(recording.was_cut());
         self.seconds += recording.seconds();
         self.untimed |= !recording.is_timed();
-        self.deadlines +=
-            recording.seconds() * recording.metadata().sampling.rate_millihertz as f64 / 1e3;
+        let Metadata {
+            target, sampling, ..
+        } = recording.metadata();
+        let rate_hz = sampling.rate_millihertz as f64 / 1e3;
+        self.deadlines += due::deadlines(target.kind, target.vcpus, recording.seconds(), rate_hz);
         let mut notes = recording.metadata().notes.iter();
         let slowed = notes.find(|(name, _)| name == SLOWED_CALLS);
         let known = |why: &str| SLOWED_CALLS_WHY.into_iter().find(|known| *known == why);
@@ -208,7 +221,7 @@ impl Account {
         self.pooled = self.pooled.saturating_add(*pooled);
         self.undecoded = self.undecoded.saturating_add(*undecoded);
         self.damaged = self.damaged.saturating_add(*damaged);
-        self.damages += damages;
+        self.damages = self.damages.saturating_add(*damages);
         self.unfinished += unfinished;
         self.resets = self.resets.saturating_add(*resets);
         self.slowed_calls = self.slowed_calls.or(*slowed_calls);
@@ -229,15 +242,13 @@ impl Account {
         add_map(&mut self.lost, lost);
     }
 
-    /// Adds counts of samples that are left out because of their state.
-    pub(crate) fn add_states(&mut self, left_out: &BTreeMap<State, u64>) {
-        add_map(&mut self.by_state, left_out);
-    }
-
-    /// The same account without the samples that are left out because of their state: they are not missing.
-    pub(crate) fn without_states(&self) -> Account {
+    /// The same account without the samples that were not asked for: they are not missing.
+    pub(crate) fn without_left_out(&self) -> Account {
         Account {
             by_state: BTreeMap::new(),
+            other_units: BTreeMap::new(),
+            outside: 0,
+            unfocused: 0,
             ..self.clone()
         }
     }
@@ -255,18 +266,18 @@ impl Account {
         counts.fold(0, u64::saturating_add)
     }
 
+    /// Whether a loss of `count` for `reason` is more than a few missed deadlines.
+    pub fn is_loss(&self, reason: LossReason, count: u64) -> bool {
+        // Where the rate changed, and of a process with several threads, there were as many deadlines as samples.
+        due::is_loss(reason, count, self.deadlines.max(self.read as f64))
+    }
+
     /// Whether samples are missing, which makes the exit status 1. A few missed deadlines don't.
     pub fn is_incomplete(&self) -> bool {
         // Lost events are names and mappings, not samples.
         let samples = |reason| reason != LossReason::EventsLost;
         let mut lost = self.lost.iter().filter(|(reason, _)| samples(**reason));
-        // Where the rate changed, there were as many deadlines as samples.
-        let deadlines = if self.unit == Unit::Sampled {
-            self.deadlines.max(self.read as f64)
-        } else {
-            self.deadlines
-        };
-        let lost = lost.any(|(reason, count)| is_loss(*reason, *count, deadlines));
+        let lost = lost.any(|(reason, count)| self.is_loss(*reason, *count));
         lost || self.damages > 0 || self.undecoded > 0 || self.unfinished > 0
     }
 
@@ -341,7 +352,7 @@ impl Account {
             self.exits_without_callers_ns > 0,
             Warning::ExitsWithoutCallers(part(self.exits_without_callers_ns)),
         );
-        let are_late = are_many_late(self.late, self.counted);
+        let are_late = due::are_many_late(self.late, self.counted);
         warn_if(are_late, Warning::Late(part(self.late)));
         warn_if(self.forced > 0, Warning::ForcedImages(self.forced));
         let no_frames = Warning::NoFrames {
@@ -417,7 +428,8 @@ impl Account {
             Unit::VcpuTime => return self.vcpus_line(),
         }
         let per_second = self.counted as f64 / self.seconds;
-        if self.seconds > 0.0 {
+        // What was imported ends with its last sample: one has no rate.
+        if self.seconds > 0.0 && self.counted > 1 {
             format!(
                 "{} samples in {:.1} s ({per_second:.1} a second)",
                 self.counted, self.seconds
@@ -504,6 +516,12 @@ mod tests {
         };
         assert!(!with(50).is_incomplete());
         assert!(with(51).is_incomplete());
+        // Of a process with several threads there are more than its rate has.
+        let of_threads = Account {
+            read: 2000,
+            ..with(100)
+        };
+        assert!(!of_threads.is_incomplete());
         let line = "lost: 50 deadlines missed".to_owned();
         assert!(with(50).lines().contains(&line));
     }

@@ -1,8 +1,11 @@
 //! A stream as recordings of some seconds each. Input: its blocks, as they come. Output: whole recordings, one after
-//! the other, each with all names so far. Every block of samples is in one of them, unless more wait than may: then the
-//! oldest are dropped, and their samples counted.
+//! the other, each with the names of what ran. Every block of samples is in one of them, unless more wait than may:
+//! then the oldest are dropped, and their samples counted.
 
-use super::kept_blocks::{KeptBlocks, LASTING_BYTES_MAX, Need, PASSING_BYTES_MAX, recording};
+use super::kept_blocks::{
+    BLOCK_NS, KeptBlocks, LASTING_BYTES_MAX, Need, PASSING_BYTES_MAX, recording,
+};
+use super::kept_names::KeptNames;
 use std::collections::VecDeque;
 use std::io;
 use uprof::cold::{End, EndReason};
@@ -27,6 +30,8 @@ pub struct Interval {
 struct Part {
     first_ns: u64,
     last_ns: u64,
+    /// The last clock readings before it.
+    clocks: Option<Block<'static>>,
     kept: KeptBlocks,
 }
 
@@ -43,6 +48,8 @@ pub struct Intervals {
     uuid: [u8; 16],
     length_ns: u64,
     metadata: Option<Block<'static>>,
+    clocks: Option<Block<'static>>,
+    names: KeptNames,
     lasting: KeptBlocks,
     /// The interval that grows.
     open: Part,
@@ -62,6 +69,8 @@ impl Intervals {
             uuid,
             length_ns,
             metadata: None,
+            clocks: None,
+            names: KeptNames::default(),
             lasting: KeptBlocks::default(),
             open: Part::default(),
             waiting: VecDeque::new(),
@@ -89,6 +98,16 @@ impl Intervals {
                     self.end = Some(end);
                 }
             }
+            Need::Names => {
+                let next = self.waiting.front().unwrap_or(&self.open);
+                let needed_ns = if next.kept.blocks.is_empty() {
+                    next.last_ns
+                } else {
+                    next.first_ns
+                };
+                self.names.push(block, needed_ns);
+            }
+            Need::Clocks => self.clocks = Some(block),
             Need::Lasting => self.lasting.push(block, LASTING_BYTES_MAX),
             Need::Passing => self.add_passing(block),
         }
@@ -96,9 +115,14 @@ impl Intervals {
 
     fn add_passing(&mut self, block: Block<'static>) {
         self.samples += u64::from(block.samples);
+        // Nothing may have come for hours.
+        if block.last_ns.saturating_sub(self.open.first_ns) > self.longest_ns() {
+            self.cut();
+        }
         if self.open.kept.blocks.is_empty() {
-            // Not from the end of the last one: nothing may have run for hours.
+            // Not from the end of the last one.
             self.open.first_ns = self.open.last_ns.max(block.first_ns);
+            self.open.clocks.clone_from(&self.clocks);
         }
         self.open.last_ns = self.open.last_ns.max(block.last_ns);
         self.open.kept.push(block, u64::MAX);
@@ -106,6 +130,11 @@ impl Intervals {
         if passed_ns >= self.length_ns || self.open.kept.bytes >= INTERVAL_BYTES_MAX {
             self.cut();
         }
+    }
+
+    /// The longest time of an interval's blocks. What is earlier are beginnings of waits.
+    fn longest_ns(&self) -> u64 {
+        self.length_ns.saturating_add(BLOCK_NS)
     }
 
     /// Ends the interval that grows, if anything is in it.
@@ -148,11 +177,12 @@ impl Intervals {
         let first_ns = blocks().filter(|block| block.samples > 0);
         let first_ns = first_ns.map(|block| block.first_ns).min();
         let first_ns = first_ns.map_or(part.first_ns, |first_ns| first_ns.min(part.first_ns));
-        let read_bytes: u64 = blocks()
-            .chain(&self.lasting.blocks)
-            .map(Block::file_bytes)
-            .sum();
-        crate::mapped::add_read(read_bytes);
+        let first_ns = first_ns.max(part.last_ns.saturating_sub(self.longest_ns()));
+        let all = || {
+            let lasting = self.names.blocks().chain(&self.lasting.blocks);
+            part.clocks.iter().chain(lasting).chain(blocks())
+        };
+        crate::mapped::add_read(all().map(Block::file_bytes).sum());
         let end = End {
             time_ns: part.last_ns,
             reason: EndReason::Stopped,
@@ -162,7 +192,7 @@ impl Intervals {
         let bytes = recording(
             self.uuid,
             (self.metadata.as_ref(), first_ns),
-            self.lasting.blocks.iter().chain(blocks()),
+            all(),
             &[],
             &end,
         )?;
@@ -195,7 +225,7 @@ impl Intervals {
 
     /// Whether names had to be dropped because they are too many.
     pub fn lacks_names(&self) -> bool {
-        self.lasting.dropped > 0
+        self.names.dropped() + self.lasting.dropped > 0
     }
 }
 
@@ -203,8 +233,8 @@ impl Intervals {
 mod tests {
     use super::*;
     use crate::recording::Recording;
-    use uprof::cold::{Metadata, TaskChange, TaskEvent};
-    use uprof::{Frame, Sample, StreamReader, Task, Writer};
+    use uprof::cold::{ClockPair, Metadata, TaskChange, TaskEvent};
+    use uprof::{Frame, Sample, State, StreamReader, Task, Wait, Writer};
 
     const SECOND_NS: u64 = 1_000_000_000;
     const TASK: Task = Task { space: 1, vcpu: 2 };
@@ -287,6 +317,98 @@ mod tests {
         let times_ns = |intervals: &mut Intervals| intervals.take().unwrap().unwrap().times_ns;
         assert_eq!(times_ns(&mut intervals), [hours_later[0]; 2]);
         assert_eq!(times_ns(&mut intervals), [hours_later[1], hours_later[2]]);
+    }
+
+    /// The items of a recording that `write` continues at each of these times.
+    fn made(
+        times_ns: impl Iterator<Item = u64>,
+        write: impl Fn(&mut Writer<Vec<u8>>, u64),
+    ) -> Vec<Item<'static>> {
+        let mut writer =
+            Writer::create(Vec::new(), [7; 16], &Metadata::default(), SECOND_NS).unwrap();
+        for time_ns in times_ns {
+            write(&mut writer, time_ns);
+            let frames = [Frame::exact(0x1000)];
+            writer
+                .sample(&Sample::bare(time_ns, TASK, &frames))
+                .unwrap();
+            writer.flush().unwrap();
+        }
+        let end = End {
+            time_ns: 0,
+            reason: EndReason::Stopped,
+            message: String::new(),
+            totals: Vec::new(),
+        };
+        let bytes = writer.finish(&end).unwrap();
+        let mut reader = StreamReader::open(&bytes[..]).unwrap();
+        let items = std::iter::from_fn(|| reader.next_item().unwrap());
+        items.collect()
+    }
+
+    #[test]
+    fn a_wait_that_began_long_ago_does_not_begin_its_interval() {
+        let hour_ns = 3600 * SECOND_NS;
+        let wait = |writer: &mut Writer<Vec<u8>>, time_ns| {
+            if time_ns == hour_ns + 5 * SECOND_NS {
+                let wait = Sample {
+                    state: State::Blocked,
+                    wait: Some(Wait {
+                        time_ns: hour_ns,
+                        count: 1,
+                    }),
+                    ..Sample::bare(2 * SECOND_NS, TASK, &[])
+                };
+                writer.sample(&wait).unwrap();
+            }
+        };
+        let tenths = (0..=100).map(|tenth| hour_ns + tenth * SECOND_NS / 10);
+        let mut intervals = Intervals::new([7; 16], 10 * SECOND_NS);
+        for item in made(tenths, wait) {
+            intervals.add(item);
+        }
+        let interval = intervals.take().unwrap().unwrap();
+        let [first_ns, last_ns] = interval.times_ns;
+        assert_eq!(interval.samples, 102);
+        assert_eq!(first_ns, last_ns - 11 * SECOND_NS);
+        assert_eq!(last_ns, hour_ns + 10 * SECOND_NS);
+        let recording = Recording::from_bytes("interval", interval.bytes).unwrap();
+        assert_eq!(recording.start_ns(), first_ns);
+    }
+
+    #[test]
+    fn an_interval_has_the_last_clock_readings_before_it_alone() {
+        // The machine sleeps after half of the time.
+        let realtime_ns = |time_ns: u64| {
+            let slept_ns = if time_ns >= 30 * SECOND_NS {
+                7 << 40
+            } else {
+                0
+            };
+            (time_ns + slept_ns) as i64
+        };
+        let pair = |writer: &mut Writer<Vec<u8>>, time_ns| {
+            let pair = ClockPair {
+                monotonic_ns: time_ns,
+                realtime_ns: realtime_ns(time_ns),
+                guest: None,
+            };
+            writer.clocks(&[pair]).unwrap();
+        };
+        let mut intervals = Intervals::new([7; 16], 5 * SECOND_NS);
+        for item in made(tenths(60), pair) {
+            intervals.add(item);
+        }
+        let mut count = 0;
+        while let Some(interval) = intervals.take().unwrap() {
+            let recording = Recording::from_bytes("interval", interval.bytes).unwrap();
+            assert_eq!(recording.clocks.len(), 1);
+            let started_ns = recording.start_realtime_ns();
+            assert_eq!(started_ns, Some(realtime_ns(interval.times_ns[0])));
+            count += 1;
+        }
+        assert!(count >= 11 && !intervals.lacks_names(), "{count}");
+        assert!(intervals.lasting.blocks.is_empty());
     }
 
     #[test]

@@ -5,18 +5,22 @@ use crate::recording::rows::{EffectiveRows, States};
 use crate::recording::{Recording, SampleBlockPlace, SpanCounts};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
-use uprof::{Durations, Fault, Row, SampleBlock, State, Stop, Task};
+use uprof::{Details, Durations, Fault, Row, SampleBlock, State, Stop, Task};
 
 /// Statistics of a whole recording.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Survey {
-    /// Number of samples that were read.
+    /// Number of rows that were read: samples and waits.
+    pub rows: u64,
+    /// Number of samples among them.
     pub samples: u64,
-    /// Number of samples that can't be decoded.
+    /// Number of waits, by state. A row may stand for several.
+    pub waits: BTreeMap<State, u64>,
+    /// Number of rows that can't be decoded.
     pub undecoded: u64,
     /// Number of samples, by state.
     pub states: BTreeMap<State, u64>,
-    /// Number of samples, by the reason why their stack ends.
+    /// Number of samples and waits, by the reason why their stack ends.
     pub stops: BTreeMap<Stop, u64>,
     /// Number of samples, by vCPU or thread.
     pub tasks: BTreeMap<Task, u64>,
@@ -59,7 +63,7 @@ pub(crate) fn survey(
             .map(|place| survey_block(recording, place, states))
             .collect();
         parts.iter().for_each(|part| whole.add(part));
-        progress(whole.samples + whole.undecoded, total);
+        progress(whole.rows + whole.undecoded, total);
     }
     whole
 }
@@ -121,16 +125,32 @@ impl BlockSurvey {
 
     /// Counts the rows that have not come as undecoded.
     pub(crate) fn fail(&mut self, fault: String) {
-        self.found.undecoded = self.rows.saturating_sub(self.found.samples);
+        self.found.undecoded = self.rows.saturating_sub(self.found.rows);
         self.found.faults.push(fault);
     }
 
     /// Adds a row.
     pub(crate) fn add(&mut self, row: &Row<'_>) {
         let found = &mut self.found;
+        found.rows += 1;
+        *found.stops.entry(row.stop).or_default() += 1;
+        // A freeze is recorded with the sample of each vCPU, but counts once.
+        let this_round = (row.time_ns, row.details.cost_ns, row.details.late_ns);
+        if self.round.replace(this_round) != Some(this_round) {
+            let Details {
+                cost_ns, late_ns, ..
+            } = row.details;
+            cost_ns.iter().for_each(|cost_ns| found.cost.add(*cost_ns));
+            late_ns.iter().for_each(|late_ns| found.late.add(*late_ns));
+        }
+        // What follows is of samples (format-spec.md, section 5.5).
+        if let Some(wait) = row.wait {
+            let waits = found.waits.entry(row.state).or_default();
+            *waits = waits.saturating_add(wait.count);
+            return;
+        }
         found.samples += 1;
         *found.states.entry(row.state).or_default() += 1;
-        *found.stops.entry(row.stop).or_default() += 1;
         *found.tasks.entry(row.task).or_default() += 1;
         if row.state == State::Running {
             *found.running.entry(row.task).or_default() += 1;
@@ -144,19 +164,6 @@ impl BlockSurvey {
             found.with_stack += 1;
             found.stack_bytes += stack.bytes.len() as u64;
         }
-        // A freeze is recorded with the sample of each vCPU, but counts once.
-        let this_round = (row.time_ns, row.details.cost_ns, row.details.late_ns);
-        if self.round.replace(this_round) == Some(this_round) {
-            return;
-        }
-        row.details
-            .cost_ns
-            .iter()
-            .for_each(|cost_ns| found.cost.add(*cost_ns));
-        row.details
-            .late_ns
-            .iter()
-            .for_each(|late_ns| found.late.add(*late_ns));
     }
 }
 
@@ -181,7 +188,12 @@ impl Survey {
 
     /// Adds the survey of a further block.
     pub(crate) fn add(&mut self, other: &Survey) {
+        self.rows += other.rows;
         self.samples += other.samples;
+        for (state, count) in &other.waits {
+            let waits = self.waits.entry(*state).or_default();
+            *waits = waits.saturating_add(*count);
+        }
         self.undecoded += other.undecoded;
         self.frames += other.frames;
         self.with_registers += other.with_registers;

@@ -296,10 +296,10 @@ impl fmt::Display for Warning {
             }
             Warning::FewRows { side, rows, unit } => {
                 let what = match unit {
-                    Unit::Samples | Unit::Sampled => "samples",
+                    // Of the time of vCPUs, those that it stands for.
+                    Unit::Samples | Unit::Sampled | Unit::VcpuTime => "samples",
                     Unit::OffCpu => "waits",
                     Unit::Calls => "calls",
-                    Unit::VcpuTime => "vCPUs",
                 };
                 write!(f, "{side} has only {rows} {what}")
             }

@@ -1,10 +1,14 @@
 //! The last seconds of a recording that is still being written. Input: its blocks, as they come. Output: at any time, a
 //! whole recording of what is in the window, for reports and for a file.
 //!
-//! Samples and what else has a time are dropped when they are older than the window. Names, mappings and tables of
-//! images are kept, since later samples need them. Both parts have a limit in bytes; what is dropped for it is counted.
+//! Samples and what else has a time are dropped when they are older than the window. Names and mappings of what runs,
+//! and tables of images, are kept, since later samples need them. All have a limit in bytes; what is dropped for it is
+//! counted.
 
-use super::kept_blocks::{KeptBlocks, LASTING_BYTES_MAX, Need, PASSING_BYTES_MAX, recording};
+use super::kept_blocks::{
+    BLOCK_NS, KeptBlocks, LASTING_BYTES_MAX, Need, PASSING_BYTES_MAX, recording,
+};
+use super::kept_names::KeptNames;
 use std::collections::VecDeque;
 use std::io;
 use uprof::cold::{End, EndReason, Loss, LossReason};
@@ -19,7 +23,10 @@ pub struct Window {
     uuid: [u8; 16],
     length_ns: u64,
     metadata: Option<Block<'static>>,
-    /// Names, mappings, images, address spaces, code, and clock readings.
+    /// The last clock readings.
+    clocks: Option<Block<'static>>,
+    names: KeptNames,
+    /// Images, address spaces, and code.
     lasting: KeptBlocks,
     /// Samples, losses and counts, which are of a time.
     passing: KeptBlocks,
@@ -37,6 +44,8 @@ impl Window {
             uuid,
             length_ns,
             metadata: None,
+            clocks: None,
+            names: KeptNames::default(),
             lasting: KeptBlocks::default(),
             passing: KeptBlocks::default(),
             damages: VecDeque::new(),
@@ -66,9 +75,15 @@ impl Window {
             Need::Metadata => self.metadata = Some(block),
             Need::End => {
                 if let Ok(Payload::End(end)) = block.payload() {
-                    self.see(end.time_ns);
+                    // Blocks before it may be of the recorder's own work afterwards.
+                    self.latest_ns = end.time_ns;
                     self.end = Some(end);
                 }
+            }
+            Need::Clocks => self.clocks = Some(block),
+            Need::Names => {
+                let from_ns = self.latest_ns.saturating_sub(self.length_ns);
+                self.names.push(block, from_ns);
             }
             Need::Lasting => self.lasting.push(block, LASTING_BYTES_MAX),
             Need::Passing => self.passing.push(block, PASSING_BYTES_MAX),
@@ -129,7 +144,8 @@ impl Window {
 
     /// Whether samples of the window, and names that it needs, had to be dropped because they are too many.
     pub fn dropped(&self) -> (bool, bool) {
-        (self.passing.dropped > 0, self.lasting.dropped > 0)
+        let names = self.names.dropped() + self.lasting.dropped;
+        (self.passing.dropped > 0, names > 0)
     }
 
     /// A recording of the window that ends at `until_ns`.
@@ -138,11 +154,14 @@ impl Window {
     /// Memory for compressing is missing.
     pub fn recording(&self, until_ns: u64) -> io::Result<Vec<u8>> {
         let from_ns = until_ns.saturating_sub(self.length_ns);
+        // What was dropped is no time without samples.
+        let from_ns = from_ns.max(self.passing.gone_ns.min(until_ns));
         let passing = self.passing.blocks.iter();
         let passing = passing.filter(|block| block.last_ns >= from_ns);
         let samples = passing.clone().filter(|block| block.samples > 0);
         let first_ns = samples.map(|block| block.first_ns).min();
         let start_ns = first_ns.unwrap_or(from_ns).min(from_ns);
+        let start_ns = start_ns.max(from_ns.saturating_sub(BLOCK_NS));
         let damages = self.damages.iter().filter(|one| one.last_ns >= from_ns);
         let damages: Vec<Loss> = damages.cloned().collect();
         let (reason, message) = match &self.end {
@@ -155,7 +174,11 @@ impl Window {
         recording(
             self.uuid,
             (self.metadata.as_ref(), start_ns),
-            self.lasting.blocks.iter().chain(passing),
+            self.clocks
+                .iter()
+                .chain(self.names.blocks())
+                .chain(&self.lasting.blocks)
+                .chain(passing),
             &damages,
             &End {
                 time_ns: until_ns,
@@ -180,12 +203,17 @@ mod tests {
     use super::*;
     use crate::recording::Recording;
     use uprof::cold::{Metadata, TaskChange, TaskEvent};
-    use uprof::{Frame, Sample, StreamReader, Task, Writer};
+    use uprof::{Frame, Sample, StreamReader, Task, Wait, Writer};
 
     const SECOND_NS: u64 = 1_000_000_000;
 
     /// A recording of `seconds` with a sample each tenth, and a name at its start.
     fn stream(seconds: u64) -> Vec<u8> {
+        stream_with(seconds, &[])
+    }
+
+    /// The same with further samples at its end.
+    fn stream_with(seconds: u64, last: &[Sample<'_>]) -> Vec<u8> {
         let task = Task { space: 1, vcpu: 2 };
         let metadata = Metadata::default();
         let mut writer = Writer::create(Vec::new(), [7; 16], &metadata, SECOND_NS).unwrap();
@@ -201,6 +229,9 @@ mod tests {
             let sample = Sample::bare(time_ns, task, &frames);
             writer.sample(&sample).unwrap();
             writer.flush().unwrap();
+        }
+        for sample in last {
+            writer.sample(sample).unwrap();
         }
         let end = End {
             time_ns: SECOND_NS * (seconds + 1),
@@ -256,6 +287,30 @@ mod tests {
         assert_eq!(samples(&opened(&window, later_ns)), 20);
         let empty = opened(&window, window.latest_ns() + 9 * SECOND_NS);
         assert_eq!((samples(&empty), empty.seconds()), (0, 5.0));
+    }
+
+    #[test]
+    fn a_longer_window_is_no_longer_than_what_was_kept() {
+        let mut window = window(&stream(60), 5 * SECOND_NS);
+        window.set_length(10 * SECOND_NS);
+        let recording = opened(&window, window.latest_ns());
+        let seconds = recording.seconds();
+        assert!((5.0..5.2).contains(&seconds), "{seconds}");
+        assert_eq!(samples(&recording), 50);
+    }
+
+    #[test]
+    fn a_wait_that_began_long_ago_does_not_begin_the_window() {
+        let wait = Sample {
+            wait: Some(Wait {
+                time_ns: 57 * SECOND_NS,
+                count: 1,
+            }),
+            ..Sample::bare(2 * SECOND_NS, Task { space: 1, vcpu: 2 }, &[])
+        };
+        let window = window(&stream_with(60, &[wait]), 5 * SECOND_NS);
+        let recording = opened(&window, window.latest_ns());
+        assert_eq!(recording.seconds(), 6.0);
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod lines;
 
 pub use lines::LineTable;
 
+use self::lines::SECTIONS_BYTES_MAX;
 use crate::images::symbols::SymbolTable;
 use crate::images::{Image, ImageError, Segments};
 use crate::recording::{PlacedPart, Recording};
@@ -106,13 +107,29 @@ impl Embedded {
         Ok(())
     }
 
-    /// The parts of this image, for a recording.
+    /// The parts of this image, for a recording. One is longer than a block may be only if the lines of an address
+    /// are, the unwind rules, or a name.
     pub fn parts(&self) -> Vec<ImagePart> {
-        let mut part = ImagePart::new(self.identity.clone());
+        let empty = || ImagePart::new(self.identity.clone());
+        let mut part = empty();
         let mut parts = Vec::new();
         part.set_segments(self.segments.iter().copied());
-        self.lines.store(&mut part);
-        self.rules.table().store(&mut part);
+        let mut next = self.lines.store(0, &mut part);
+        while let Some(address) = next {
+            parts.push(std::mem::replace(&mut part, empty()));
+            next = self.lines.store(address, &mut part);
+        }
+        let table = self.rules.table();
+        let mut rules = empty();
+        table.store(&mut rules);
+        if part.sections_bytes() + rules.sections_bytes() > SECTIONS_BYTES_MAX {
+            parts.push(std::mem::replace(&mut part, rules));
+        } else {
+            table.store(&mut part);
+        }
+        if part.sections_bytes() > SECTIONS_BYTES_MAX {
+            parts.push(std::mem::replace(&mut part, empty()));
+        }
         for (start, end, name) in self.symbols.iter() {
             let symbol = uprof::image::Symbol {
                 address: start.0,
@@ -120,14 +137,83 @@ impl Embedded {
                 name,
             };
             if !part.push(symbol) {
-                parts.push(std::mem::replace(
-                    &mut part,
-                    ImagePart::new(self.identity.clone()),
-                ));
+                parts.push(std::mem::replace(&mut part, empty()));
                 part.push(symbol);
             }
         }
         parts.push(part);
         parts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::images::ImageAddress;
+    use crate::images::symbols::Line;
+    use uprof::image::Segment;
+    use uprof::layout::MAX_PAYLOAD_BYTES;
+    use uprof::{Arch, BlockPlace};
+
+    #[test]
+    fn tables_longer_than_a_block_are_divided_and_joined_again() {
+        let line = |number: u32| Line {
+            function: Some(number.to_string().repeat(3 << 20)),
+            file: Some("a.c".into()),
+            line: number,
+            ..Line::default()
+        };
+        let addresses = (0..7_u32).map(|number| (ImageAddress(0x1000 + u64::from(number)), number));
+        let mut lines = LineTable::default();
+        for (address, number) in addresses.clone() {
+            lines.insert(address, &[line(number)]);
+        }
+        let embedded = Embedded {
+            identity: ImageIdentity {
+                path: "/a".into(),
+                build_id: Vec::new(),
+                arch: Arch::X86_64,
+                load_bias: 0,
+                origin: "test".into(),
+            },
+            segments: Segments(vec![Segment {
+                address: 0x1000,
+                file_offset: 0,
+                file_bytes: 0x1000,
+                memory_bytes: 0x1000,
+                has_code: true,
+            }]),
+            symbols: SymbolTable::from_symbols([(0x1000, 7, "main")].into_iter()),
+            lines,
+            rules: Arc::new(RuleTable::default().with_returns(Some(vec![0x1003])).into()),
+            image: None,
+        };
+        let place = BlockPlace {
+            offset: 0,
+            sequence: 0,
+            block: "image",
+        };
+        let parts = embedded.parts().into_iter().map(|part| {
+            let mut bytes = Vec::new();
+            part.put(&mut bytes);
+            assert!(bytes.len() <= MAX_PAYLOAD_BYTES, "{}", bytes.len());
+            let part = ImagePart::parse(&bytes).unwrap();
+            PlacedPart { place, part }
+        });
+        let parts: Vec<_> = parts.collect();
+        // Two names of 3 MiB fit into each.
+        assert_eq!(parts.len(), 4);
+        let mut warnings = Vec::new();
+        let read = Embedded::join(&parts.iter().collect::<Vec<_>>(), &mut warnings);
+        assert_eq!(warnings, Vec::<String>::new());
+        for (address, number) in addresses {
+            assert!(
+                read.lines.find(address) == Some(vec![line(number)]),
+                "{number}"
+            );
+        }
+        assert_eq!(read.segments, embedded.segments);
+        assert_eq!(read.rules.returns(), Some(&[0x1003][..]));
+        assert_eq!(read.symbols.len(), 1);
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::images::library::{ImageFound, Library, Mismatch, listed};
 use crate::images::symbols::{
-    FoundSymbol, Line, Lines, SymbolTable, declare, demangle, has_undeclared,
+    FoundSymbol, Line, Lines, SymbolTable, declare, demangle, has_undeclared, is_go,
 };
 use crate::images::{Image, ImageAddress, Segments};
 use crate::recording::Recording;
@@ -14,6 +14,7 @@ use crate::stacks::tables::{ModuleTables, Tables};
 use crate::unwind::UnwindRules;
 use crate::work;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use uprof::image::ImageIdentity;
 
@@ -38,6 +39,14 @@ pub(crate) struct Named {
 
 /// The longest linker's name whose readable form is kept (bytes): images are hostile, and long names rare.
 const KEPT_NAME_BYTES_MAX: usize = 1024;
+
+/// Functions of Go's runtime that call with another stack.
+const SWITCHES: [&str; 4] = [
+    "runtime.asmcgocall",
+    "runtime.mcall",
+    "runtime.morestack",
+    "runtime.systemstack",
+];
 
 /// Symbolizes the places of one recording.
 #[derive(Debug)]
@@ -66,6 +75,8 @@ struct ModuleSymbols<'l> {
     embedded: Vec<Embedded>,
     /// Set if a place had no name.
     unnamed: OnceLock<()>,
+    /// See [`Symbolizer::switches`].
+    switches: OnceLock<Vec<Range<u64>>>,
 }
 
 impl ModuleSymbols<'_> {
@@ -329,22 +340,41 @@ impl<'r, 'l> Symbolizer<'r, 'l> {
 
     fn find_in_image(&self, module: u32, place: Place) -> Option<FoundSymbol<'_>> {
         let image = self.image(place)?;
-        let symbols = &self.modules[module as usize];
         let address = self.address(image.segments(), place)?;
-        let table = symbols.tables.table.get_or_init(|| {
+        self.table(module).find(address)
+    }
+
+    /// The functions of the image of a module.
+    fn table(&self, module: u32) -> &SymbolTable {
+        let tables = &self.modules[module as usize].tables;
+        tables.table.get_or_init(|| {
             let found = self.found(module);
             let files = [found.image.as_deref(), found.debug.as_deref()];
             let files: Vec<&Image> = files.into_iter().flatten().collect();
-            let functions = symbols
-                .tables
-                .rules
-                .get()
-                .and_then(|rules| rules.function_ranges());
+            let functions = tables.rules.get().and_then(|rules| rules.function_ranges());
             let table = SymbolTable::with_functions(&files, functions);
             files.iter().for_each(|file| file.release());
             table
-        });
-        table.find(address)
+        })
+    }
+
+    /// The functions of a module that call with another stack than that of their unwind rules, by the addresses of its
+    /// image.
+    pub(crate) fn switches(&self, module: u32) -> &[Range<u64>] {
+        let Some(symbols) = self.modules.get(module as usize) else {
+            return &[];
+        };
+        let find = || match &self.found(module).image {
+            Some(image) if is_go(image) => switches_in(self.table(module)).collect(),
+            Some(_) => Vec::new(),
+            None => {
+                let embedded = symbols.embedded.iter();
+                let placed = embedded.filter(|embedded| !embedded.segments.is_empty());
+                let found = placed.flat_map(|embedded| switches_in(&embedded.symbols));
+                found.collect()
+            }
+        };
+        symbols.switches.get_or_init(find)
     }
 
     /// The address of `place` by the headers of an image with these segments.
@@ -526,6 +556,13 @@ impl<'r, 'l> Symbolizer<'r, 'l> {
             )
         })
     }
+}
+
+fn switches_in(table: &SymbolTable) -> impl Iterator<Item = Range<u64>> {
+    // The linker's name has the calling convention.
+    let is_switch = |name: &str| SWITCHES.contains(&name.strip_suffix(".abi0").unwrap_or(name));
+    let found = table.iter().filter(move |&(.., name)| is_switch(name));
+    found.map(|(start, end, _)| start.0..end.0)
 }
 
 #[cfg(test)]

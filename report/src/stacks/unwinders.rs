@@ -221,7 +221,10 @@ impl<'a, 's> Unwinders<'a, 's> {
             stop: believed.stop.unwrap_or(row.stop),
             frame_pointer: registers.get(frame_pointer),
         };
-        let rest = splice::go_on(&mut unwound, end, &recorded_chain, &memory);
+        let switch = unwinder.switch_in(&unwound);
+        let rest = switch
+            .and_then(|at| splice::go_on_after_switch(&mut unwound, at, &recorded_chain))
+            .unwrap_or_else(|| splice::go_on(&mut unwound, end, &recorded_chain, &memory));
         let length = unwound.len() + chain.len() - rest.from;
         // A rule that says where the return address is contradicts a chain that was not joined. Without any bytes all
         // that there is, is a chain of which callers may be missing.
@@ -294,13 +297,18 @@ impl<'a, 's> Unwinders<'a, 's> {
         regions.sort_by_key(|region| region.since_ns);
         let mut visible = Visible::default();
         regions.into_iter().for_each(|region| visible.map(region));
-        let modules = visible.into_parts().map(|region| self.module(region));
+        let mut switches = Vec::new();
+        let modules = visible
+            .into_parts()
+            .map(|region| self.module(region, &mut switches))
+            .collect();
         let arch = self.recording.metadata().target.arch;
         let is_guest = self.recording.metadata().target.kind != TargetKind::Process;
         let has_processes = !is_guest || self.recording.guest_spaces().are_several();
-        let unwinder = Unwinder::new(arch, modules.collect())
+        let unwinder = Unwinder::new(arch, modules)
             .with_interrupts(is_guest)
             .with_processes(has_processes)
+            .with_switches(switches)
             .with_all_code(self.has_all_code(view, time_ns));
         (unwinder, count)
     }
@@ -324,7 +332,11 @@ impl<'a, 's> Unwinders<'a, 's> {
         if count > PIECE_MODULES + PIECES_OF_A_REGION * earlier.pieces() {
             return None;
         }
-        let unwinder = earlier.after(mapped.into_iter().map(|region| self.module(region)));
+        let mut switches = Vec::new();
+        let modules = mapped.into_iter();
+        let unwinder = earlier
+            .after(modules.map(|region| self.module(region, &mut switches)))
+            .with_switches(switches);
         let has_all_code = earlier.has_all_code() || self.has_all_code(view, time_ns);
         let pieces = unwinder.pieces() / PIECES_OF_A_REGION;
         let steps = STEPS_PER_REGION * (PIECE_MODULES * count) as u64;
@@ -333,7 +345,8 @@ impl<'a, 's> Unwinders<'a, 's> {
         Some((unwinder.with_all_code(has_all_code), weight))
     }
 
-    fn module(&self, region: Region) -> Module {
+    /// The module of `region`; its code that calls with another stack is added to `switches`.
+    fn module(&self, region: Region, switches: &mut Vec<Range<u64>>) -> Module {
         let known = self
             .symbolizer
             .unwinding(region.module)
@@ -343,6 +356,12 @@ impl<'a, 's> Unwinders<'a, 's> {
             });
         let image = self.symbolizer.found(region.module).image.as_ref();
         let image = image.filter(|_| known.is_some()).cloned();
+        if let Some((bias, _)) = &known {
+            let loaded =
+                |code: &Range<u64>| code.start.wrapping_add(*bias)..code.end.wrapping_add(*bias);
+            let all = self.symbolizer.switches(region.module).iter().map(loaded);
+            switches.extend(all.filter(|code| (region.start..region.end).contains(&code.start)));
+        }
         let (bias, rules) = known.unwrap_or_default();
         Module {
             start: region.start,

@@ -3,7 +3,7 @@
 
 use super::judge::Verdict;
 use super::shares::{self, Shares};
-use crate::diff::student;
+use crate::diff::{relative_interval, student};
 use std::ops::Range;
 
 /// A change of a function's share.
@@ -126,19 +126,15 @@ impl FunctionTrend {
 fn change(before: Level, after: Level, at: usize, critical: f64) -> Change {
     let difference = after.share - before.share;
     let half = critical * before.error.hypot(after.error);
-    let relative = (before.share > 0.0).then(|| {
-        // Of the logarithm of the ratio, whose distribution is the more symmetric.
-        let ratio = (after.share / before.share).max(f64::MIN_POSITIVE).ln();
-        let of_after = after.error / after.share.max(after.error);
-        let half = critical * (before.error / before.share).hypot(of_after);
-        ((ratio - half).exp_m1(), (ratio + half).exp_m1())
-    });
+    let interval = (difference - half, difference + half);
+    let mean = (before.share + after.share) / 2.0;
+    let relative = (before.share > 0.0).then(|| relative_interval(interval, mean));
     Change {
         at,
         before: before.share,
         after: after.share,
         after_interval: (after.share, after.share),
-        interval: (difference - half, difference + half),
+        interval,
         relative,
     }
 }

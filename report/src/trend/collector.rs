@@ -17,7 +17,7 @@ const FUNCTIONS_MAX: usize = 100_000;
 /// Most recordings.
 pub const RECORDINGS_MAX: usize = 10_000;
 /// A function is counted from the first recording on in which it has this part of the smallest share that is
-/// asked about.
+/// asked about, or half of the smallest change, whichever is less: what is not counted is taken for none.
 const NOTICED: f64 = 0.1;
 
 /// A function, and its samples by recording.
@@ -131,7 +131,8 @@ impl Collector {
             return Err(TrendError::TooMany(RECORDINGS_MAX));
         }
         let number = self.points.len() as u32;
-        let least = self.options.least_share * NOTICED * point.samples;
+        let (share, change) = (self.options.least_share, self.options.least_change);
+        let least = (share * NOTICED).min(change / 2.0) * point.samples;
         for (sighting, samples) in functions {
             let Sighting {
                 identity,
@@ -253,6 +254,9 @@ mod tests {
         for page in [&full, &over] {
             assert_eq!(page.matches("<tr class=").count(), html::FUNCTIONS_MAX);
             assert_eq!(page.matches("<script>").count(), 1);
+            // The legend is long, and whole.
+            assert!(page.contains("Own samples, in percent of all. "), "{page}");
+            assert!(page.contains("at most 5% did not.</p>"), "{page}");
         }
         let left_out = "more functions are left out";
         assert!(!full.contains(left_out) && over.contains(left_out));

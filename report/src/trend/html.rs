@@ -3,6 +3,7 @@
 use super::rows::{notes, relative};
 use super::{FunctionTrend, Trend};
 use crate::text::{percent, printable, short};
+use crate::views::flame::escape;
 use crate::views::html::shell::{self, text};
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -23,7 +24,7 @@ pub fn write(trend: &Trend, title: &str, out: &mut dyn Write) -> io::Result<()> 
     let about = trend.about(&str::to_owned);
     shell::write_start("trend", title, (&about, is_incomplete), out)?;
     for line in trend.warnings.iter().chain(&trend.legend()) {
-        writeln!(out, "<p>{}</p>", text(line))?;
+        writeln!(out, "<p>{}</p>", escape(&printable(line)))?;
     }
     writeln!(out, "<h2>Recordings</h2>\n<ol>")?;
     for point in &trend.points {

@@ -52,7 +52,7 @@ impl Order {
 
 /// Whether a text is a version: `12`, `v1.4`, `1.4.2-rc1`; not the hash of a commit.
 fn is_version(text: &str) -> bool {
-    let text = text.strip_prefix('v').unwrap_or(text);
+    let text = without_v(text);
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let first = text.split('.').next().unwrap_or_default();
     let is_dotted = first.len() < text.len();
@@ -62,7 +62,7 @@ fn is_version(text: &str) -> bool {
 /// Compares numbers within texts as numbers. A text goes before one that goes on, but not if it goes on with `-`, which
 /// marks what precedes a version: `1.4-rc1` before `1.4`.
 fn by_version(a: &str, b: &str) -> Ordering {
-    let (mut a, mut b) = (a, b);
+    let (mut a, mut b) = (without_v(a), without_v(b));
     loop {
         match (a.bytes().next(), b.bytes().next()) {
             (None, None) => return Ordering::Equal,
@@ -82,6 +82,11 @@ fn by_version(a: &str, b: &str) -> Ordering {
         }
         (a, b) = (&a[of_a.len()..], &b[of_b.len()..]);
     }
+}
+
+/// A version without the `v` that some have.
+fn without_v(text: &str) -> &str {
+    text.strip_prefix('v').unwrap_or(text)
 }
 
 /// The digits at the start of a text, or all before the next digit.
@@ -116,8 +121,8 @@ mod tests {
     #[test]
     fn versions_are_in_their_order_and_hashes_in_that_of_time() {
         let by = Order::Label("version".to_owned());
-        let versions = ["1.10", "1.9", "1.9.1", "1.10-rc2", "1.9", "v2.0"];
-        let expected = ["1.9", "1.9", "1.9.1", "1.10-rc2", "1.10", "v2.0"];
+        let versions = ["1.10", "v1.9", "1.9.1", "2.1", "1.10-rc2", "1.9", "v2.0"];
+        let expected = ["v1.9", "1.9", "1.9.1", "1.10-rc2", "1.10", "v2.0", "2.1"];
         assert_eq!(ordered(&by, &versions), expected);
         let hashes = ["9f31", "1a2b", "9f31", "77aa"];
         assert_eq!(ordered(&by, &hashes), ["9f31", "9f31", "1a2b", "77aa"]);

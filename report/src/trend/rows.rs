@@ -1,7 +1,7 @@
 //! The rows and words that all forms of a trend share, and how rules see it.
 
 use super::{Change, FunctionTrend, Order, Point, Trend};
-use crate::diff::{Figure, Rule, RuleError, RuleSubject};
+use crate::diff::{Figure, Rule, RuleError, RuleSubject, sentence};
 use crate::text::calendar::calendar;
 use crate::text::{in_percent, percent, printable, short};
 use std::collections::BTreeSet;
@@ -90,10 +90,9 @@ impl Trend {
             }
             Some(ratio) => {
                 let more = if ratio > 0.0 { "more" } else { "less" };
-                let size = percent(ratio.abs());
-                let half = half(change).map(|half| format!(" (± {})", percent(half)));
-                let half = half.unwrap_or_default();
-                format!("takes {size} % {more} of the {what}{half} since {since}")
+                let size = percent(ratio);
+                let interval = interval(change);
+                format!("takes {size} % {more} of the {what}{interval} since {since}")
             }
         }
     }
@@ -118,7 +117,7 @@ impl Trend {
     pub(crate) fn legend(&self) -> Vec<String> {
         let options = &self.options;
         let mut lines = vec![format!(
-            "Asked about {} functions with at least {}% of the {} in some recordings. Own {0}, in percent of all. \
+            "Asked about {} functions with at least {}% of the {} in some recordings. Own {2}, in percent of all. \
              A change is certain if it is larger than {} points, lasts for 3 recordings or more, and is not only \
              because others changed; of functions that certainly changed, at most {}% did not.",
             self.functions.len(),
@@ -137,20 +136,21 @@ impl Trend {
     }
 }
 
-/// Half the interval of a relative change.
-pub(crate) fn half(change: &Change) -> Option<f64> {
-    change.relative.map(|(low, high)| (high - low) / 2.0)
+/// The interval of a relative change, to follow it: ` (± 0.9)`, ` (at least 21 %)`.
+fn interval(change: &Change) -> String {
+    let known = change.ratio().zip(change.relative);
+    let interval = known.map(|(ratio, ends)| sentence::interval(ratio, ends));
+    interval.map_or(String::new(), |it| format!(" ({it})"))
 }
 
-/// A relative change in words: `+5.1% ± 0.9`, `new`, `gone`.
+/// A relative change in words: `+5.1% (± 0.9)`, `new`, `gone`.
 pub(crate) fn relative(change: &Change) -> String {
     match change.ratio() {
         None => "new".to_owned(),
         Some(_) if change.after <= 0.0 => "gone".to_owned(),
         Some(ratio) => {
             let sign = if ratio < 0.0 { "-" } else { "+" };
-            let half = half(change).map(percent).unwrap_or_default();
-            format!("{sign}{}% ± {half}", percent(ratio))
+            format!("{sign}{}%{}", percent(ratio), interval(change))
         }
     }
 }

@@ -1,6 +1,7 @@
 //! aarch64: what [`uprof::cpu`] does not say of it.
 
 use super::cpu::Cpu;
+use super::signal;
 use uprof::Arch;
 use uprof::cpu::aarch64;
 
@@ -16,14 +17,12 @@ impl Cpu for Aarch64 {
     const RECORD_ENDS_FRAME: bool = false;
 
     fn is_begun_by_return(before: &[u8], behind: &[u8]) -> bool {
-        // mov x8, #139; svc #0: rt_sigreturn.
-        const SIGNAL: [u8; 8] = [0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4];
         // mov x0, x0 and nop.
         const NOTHING: [[u8; 4]; 2] = [[0xe0, 0x03, 0, 0xaa], [0x1f, 0x20, 0x03, 0xd5]];
         let is_nothing = NOTHING.iter().any(|code| before.ends_with(code));
         let call = |code| Arch::Aarch64.call_before(0, code);
         let is_call = behind.get(..4).and_then(call).is_some();
-        behind.starts_with(&SIGNAL) || is_nothing && is_call
+        signal::returns(Arch::Aarch64, behind) || is_nothing && is_call
     }
 
     fn ends_context(_: &[u8]) -> bool {

@@ -4,6 +4,7 @@
 
 use super::compile::{Compiler, base, free_stubs};
 use super::rows::{ROWS_MAX, Rows};
+use super::signal;
 use super::table::RuleTable;
 use crate::images::call_frames::{FrameSections, Function, Skipped};
 use crate::images::{Image, ImageAddress};
@@ -30,6 +31,8 @@ pub struct FunctionRules {
     is_whole: bool,
     /// Stubs that no function describes.
     stubs: RuleTable,
+    /// The rule of code that returns from a signal.
+    signal: RuleTable,
     /// Rows that may still be compiled.
     rows_left: AtomicUsize,
 }
@@ -53,6 +56,7 @@ impl FunctionRules {
             tables: Vec::new(),
             is_whole: false,
             stubs: RuleTable::default(),
+            signal: RuleTable::default(),
             rows_left: AtomicUsize::new(ROWS_MAX),
             sections,
         };
@@ -83,6 +87,7 @@ impl FunctionRules {
             rows.push_stubs(image.arch(), stubs);
         }
         rules.stubs = rows.finish(Skipped::default());
+        signal::push(&mut rules.signal.set, image.arch())?;
         Some(rules)
     }
 
@@ -106,8 +111,14 @@ impl FunctionRules {
     pub(super) fn part(&self, number: u32) -> &RuleTable {
         match self.tables.get(number as usize) {
             Some(table) => table.get_or_init(|| Box::new(self.compile(number as usize))),
-            None => &self.stubs,
+            None if number as usize == self.tables.len() => &self.stubs,
+            None => &self.signal,
         }
+    }
+
+    /// The number of the table whose first rule is that of the code at `address`, if this returns from a signal.
+    pub(super) fn signal_part(&self, address: ImageAddress) -> Option<u32> {
+        signal::returns_at(&self.image, address).then_some(self.tables.len() as u32 + 1)
     }
 
     /// The ranges of all functions that the image describes itself, ascending, if they are known.

@@ -99,6 +99,20 @@ impl UnwindRules {
         Some(FoundRule { part, set, number })
     }
 
+    /// The rule of the code at `address`, if this returns from a signal.
+    pub(super) fn find_signal(&self, address: ImageAddress) -> Option<FoundRule<'_>> {
+        let UnwindRules::Functions(functions) = self else {
+            return None;
+        };
+        let part = functions.signal_part(address)?;
+        let set = &functions.part(part).set;
+        Some(FoundRule {
+            part,
+            set,
+            number: 0,
+        })
+    }
+
     /// The rules of the table that [`FoundRule::part`] names.
     pub(super) fn set(&self, part: u32) -> &RuleSet {
         match self {

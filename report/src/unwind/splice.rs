@@ -7,6 +7,9 @@
 //! record's caller; all callers of the chain before it must be among the unwound frames. The frame pointer says the
 //! same only of a frame without a rule: a rule need not restore it, and Go's don't. The chain doesn't have the caller
 //! of any other frame, so that such a stack ends there. A missing caller is not invented ([`lacks_caller`]).
+//!
+//! Functions of Go's runtime call with another stack, and their rules are still of the one that they left. Records of
+//! the chain are on both ([`go_on_after_switch`]).
 
 use crate::unwind::{End, Memory};
 use uprof::cold::TargetKind;
@@ -68,6 +71,33 @@ pub(crate) fn go_on(
         None if passed > 0 || recorded.stop == Stop::NotWalked => alone(recorded.stop),
         None => alone(end.stop),
     }
+}
+
+/// What `recorded` has beyond the frame number `switch`, whose function called with another stack. The frames behind
+/// it, to which its rule led, are dropped. The chain has its callers except the first: the function has no record.
+/// `None` if the chain goes on among the frames behind it: the stack was not left yet.
+pub(crate) fn go_on_after_switch(
+    frames: &mut Vec<Frame>,
+    switch: usize,
+    recorded: &Recorded<'_>,
+) -> Option<Rest> {
+    let chain = recorded.chain;
+    let address = frames.get(switch)?.address;
+    let behind = &frames[switch + 1..];
+    let has = |caller: &Frame| behind.iter().any(|frame| frame.address == caller.address);
+    let rest = match chain.iter().position(|frame| frame.address == address) {
+        Some(at) => Rest {
+            stop: recorded.stop,
+            from: at + 1,
+        },
+        None if chain.get(1).is_some_and(has) => return None,
+        None => Rest {
+            stop: Stop::BadRule,
+            from: chain.len(),
+        },
+    };
+    frames.truncate(switch + 1);
+    Some(rest)
 }
 
 /// Whether the chain ends by itself at the last of `frames`, which have all of its callers: as in libc's code before
@@ -272,6 +302,32 @@ mod tests {
         };
         let (frames, _) = joined(&[1, 2, 3], unknown, &[1, 3, 4]);
         assert_eq!(addresses(&frames), [1, 2, 3]);
+    }
+
+    /// 3 called with another stack. Its rule led to 7, which has nothing to do with it.
+    #[test]
+    fn behind_a_switch_of_stacks_the_chain_goes_on() {
+        let joined = |unwound: &[u64], chain: &[u64]| {
+            let mut frames = returns(unwound, Found::Cfi);
+            let chain = returns(chain, Found::FramePointer);
+            let recorded = Recorded {
+                chain: &chain,
+                stop: Stop::Unsaid,
+                frame_pointer: Some(SP + 16),
+            };
+            let rest = go_on_after_switch(&mut frames, 2, &recorded)?;
+            frames.extend_from_slice(&chain[rest.from..]);
+            Some((addresses(&frames), rest.stop))
+        };
+        let whole = Some((vec![1, 2, 3, 5, 6], Stop::Unsaid));
+        assert_eq!(joined(&[1, 2, 3, 7], &[1, 2, 3, 5, 6]), whole);
+        assert_eq!(joined(&[1, 2, 3], &[1, 3, 5, 6]), whole);
+        // The function that it called has no frame, so that the chain doesn't have 3.
+        let cut = Some((vec![1, 2, 3], Stop::BadRule));
+        assert_eq!(joined(&[1, 2, 3, 7], &[1, 5, 6]), cut);
+        assert_eq!(joined(&[1, 2, 3], &[]), cut);
+        // It called 2 before it changed stacks.
+        assert_eq!(joined(&[1, 2, 3, 4, 5], &[1, 5]), None);
     }
 
     #[test]

@@ -1,22 +1,26 @@
 //! Conversion between a table of rules and its form in a recording; the encoding is in `uprof::image`.
 
 use super::rows::Rows;
+use super::signal;
 use super::table::{NO_RULE, RuleTable};
-use crate::images::ImageAddress;
 use crate::images::call_frames::Skipped;
+use crate::images::{Image, ImageAddress};
 use std::collections::BTreeSet;
 use uprof::Fault;
 use uprof::image::{ImagePart, RuleRow, RuleSet, Rules};
 
 impl RuleTable {
-    /// The table with only the rows that hold at one of `addresses`.
-    pub fn only_at(&self, addresses: &BTreeSet<ImageAddress>) -> RuleTable {
+    /// The table with only the rows that hold at one of `addresses`, and with rows for code of `image` there that
+    /// returns from a signal and has none.
+    pub fn only_at(&self, addresses: &BTreeSet<ImageAddress>, image: Option<&Image>) -> RuleTable {
         let mut kept = RuleTable {
             base: self.base,
             set: self.set.clone(),
             skipped: self.skipped,
             ..RuleTable::default()
         };
+        let signal = image.and_then(|image| signal::push(&mut kept.set, image.arch()));
+        let returns = |at| image.is_some_and(|image| signal::returns_at(image, at));
         let mut last = None;
         // A trap's rule may be looked up one byte after the address that names the frame.
         let looked_up = addresses
@@ -26,6 +30,13 @@ impl RuleTable {
             let Ok(relative) = u32::try_from(address.wrapping_sub(self.base)) else {
                 continue;
             };
+            let at = ImageAddress(address);
+            if let Some(rule) = signal.filter(|_| self.find(at).or(kept.find(at)).is_none())
+                && returns(at)
+            {
+                kept.append(relative, relative.saturating_add(1), rule);
+                continue;
+            }
             let after = self.starts.partition_point(|start| *start <= relative);
             let Some(row) = after.checked_sub(1).filter(|row| last != Some(*row)) else {
                 continue;
@@ -98,7 +109,6 @@ impl RuleTable {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::images::Image;
     use std::sync::OnceLock;
     use uprof::image::{Cfa, ImageIdentity, Place, Section};
 
@@ -168,7 +178,7 @@ pub(super) mod tests {
             .step_by(step)
             .map(|start| ImageAddress(table.base + u64::from(*start)))
             .collect();
-        let part = survivor(&table.only_at(&chosen));
+        let part = survivor(&table.only_at(&chosen, None));
         assert!(
             part.len() < table.len() / 2,
             "{} of {}",

@@ -12,6 +12,7 @@ use super::returns::{Landing, call_at, landing};
 use super::step::{self, Step, StepError};
 use super::x86_64::{X86_64, trap_frame};
 use crate::work;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use uprof::cpu::Call;
 use uprof::cpu::is_kernel_address;
@@ -20,6 +21,9 @@ use uprof::{Arch, Found, Frame, FrameKind, Stop};
 /// How many times the stack pointer may decrease while unwinding: once for each change between stacks of a kernel.
 /// More is a loop.
 const STACK_CHANGES_MAX: u32 = 8;
+
+/// Most ranges of code that calls with another stack; Go's runtime has four.
+const SWITCHES_MAX: usize = 64;
 
 /// The cost of a frame, of a run's budget of steps.
 const STEPS_PER_FRAME: u64 = 4;
@@ -76,6 +80,8 @@ pub struct Unwinder {
     has_interrupts: bool,
     /// Whether the lower half has processes' code alone.
     has_processes: bool,
+    /// Code that calls with another stack than that of its rules.
+    switches: Vec<Range<u64>>,
 }
 
 impl Unwinder {
@@ -94,6 +100,7 @@ impl Unwinder {
             has_all_code: false,
             has_interrupts: false,
             has_processes: false,
+            switches: Vec::new(),
         }
     }
 
@@ -105,6 +112,7 @@ impl Unwinder {
             modules,
             needed: AtomicU64::new(self.needed.load(Ordering::Relaxed)),
             number: next_number(),
+            switches: self.switches.clone(),
             ..*self
         }
     }
@@ -142,6 +150,26 @@ impl Unwinder {
             has_processes,
             ..self
         }
+    }
+
+    /// Adds code that calls with another stack than that of its rules.
+    pub(crate) fn with_switches(mut self, more: Vec<Range<u64>>) -> Unwinder {
+        self.switches.extend(more);
+        self.switches.truncate(SWITCHES_MAX);
+        self
+    }
+
+    /// The number of the first of `frames` that called with another stack than that of its rules.
+    pub(crate) fn switch_in(&self, frames: &[Frame]) -> Option<usize> {
+        let is_switch = |frame: &Frame| {
+            let address = frame.lookup_address();
+            let mut switches = self.switches.iter();
+            frame.kind == FrameKind::Return && switches.any(|code| code.contains(&address))
+        };
+        if self.switches.is_empty() {
+            return None;
+        }
+        frames.iter().position(is_switch)
     }
 
     /// What `address`, a supposed return address, points to.
@@ -268,12 +296,20 @@ impl Unwinder {
             let found = module.rules.find(module.image_address(address))?;
             Some((number, found))
         };
+        let of_signal = || {
+            let number = self.modules.find(address)?;
+            let module = self.modules.get(number)?;
+            let found = module.rules.find_signal(module.image_address(address))?;
+            Some((number, found))
+        };
         let found = match kind {
             FrameKind::Exact => at(address),
             // A signal trampoline is "returned" to at its first byte, before which there need not be anything.
-            FrameKind::Return => at(address.wrapping_sub(1)).or_else(|| {
-                at(address).filter(|(_, found)| found.rule().is_some_and(|rule| rule.is_trap))
-            }),
+            FrameKind::Return => at(address.wrapping_sub(1))
+                .or_else(|| {
+                    at(address).filter(|(_, found)| found.rule().is_some_and(|rule| rule.is_trap))
+                })
+                .or_else(of_signal),
         };
         let Some((module, found)) = found else {
             return if kind == FrameKind::Return && self.landing(address) == Landing::Outermost {

@@ -3,6 +3,7 @@
 use super::cpu::Cpu;
 use super::memory::Memory;
 use super::registers::Registers;
+use super::signal;
 use uprof::Arch;
 use uprof::cpu::x86_64;
 
@@ -18,13 +19,8 @@ impl Cpu for X86_64 {
     const RECORD_ENDS_FRAME: bool = true;
 
     fn is_begun_by_return(before: &[u8], behind: &[u8]) -> bool {
-        // mov $15, %rax (or %eax); syscall: rt_sigreturn.
-        let signal = [
-            &[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05][..],
-            &[0xb8, 15, 0, 0, 0, 0x0f, 0x05],
-        ];
-        let is_signal = signal.iter().any(|code| behind.starts_with(code));
-        is_signal || before.last() == Some(&0x90) && behind.first() == Some(&x86_64::CALL_OPCODE)
+        let is_call = behind.first() == Some(&x86_64::CALL_OPCODE);
+        signal::returns(Arch::X86_64, behind) || before.last() == Some(&0x90) && is_call
     }
 
     fn ends_context(code: &[u8]) -> bool {

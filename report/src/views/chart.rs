@@ -168,7 +168,7 @@ impl Chart {
             }
         }
         let is_time = profile.unit() != Unit::Samples;
-        let period_ns = if is_time { 1 } else { period_ns };
+        let period_ns = if is_time { 1 } else { period_ns.max(1) };
         // Each thread is drawn from its first sample to its last. Otherwise many short processes would be
         // dwarfed by the time in which they didn't exist.
         let lives = self
@@ -210,31 +210,28 @@ impl Chart {
                 );
                 continue;
             }
-            let number = |stack: &TimedStack| (stack.since_ns - first) / slot_ns;
-            let mut slotted = samples.chunk_by(|a, b| number(a) == number(b));
-            let mut done = 0;
-            for slot in &mut slotted {
-                let number = number(&slot[0]);
-                let at = Slots {
-                    root: &root,
-                    bands,
-                    first,
-                    slot_ns,
-                };
+            let at = Slots {
+                root: &root,
+                bands,
+                first,
+                slot_ns,
+            };
+            let (times, of) = ((slot_ns, period_ns), (profile, names.as_slice()));
+            let (mut done, mut left) = (0, BTreeMap::new());
+            for slot in samples.chunk_by(|a, b| at.number(a) == at.number(b)) {
+                let number = at.number(&slot[0]);
+                if done < number && !left.is_empty() {
+                    put_slot(&mut lines, &at.root(done), &[], &mut left, times, of);
+                    done += 1;
+                }
                 at.idle(&mut lines, done..number, 1000);
-                let below = at.root(number);
-                put_slot(
-                    &mut lines, &below, slot, slot_ns, period_ns, profile, &names,
-                );
+                put_slot(&mut lines, &at.root(number), slot, &mut left, times, of);
                 done = number + 1;
             }
-            let end_ns = first.saturating_add(length_ns);
-            idle(
-                &mut lines,
-                &bands.root(&root, end_ns),
-                length_ns.saturating_sub(slot_ns.saturating_mul(done)),
-                1000,
-            );
+            let rest_ns = length_ns.saturating_sub(slot_ns.saturating_mul(done));
+            let root = bands.root(&root, first.saturating_add(length_ns));
+            let times = (rest_ns, period_ns);
+            put_slot(&mut lines, &root, &[], &mut left, times, of);
         }
         // All waits may have a length of zero.
         if lines.is_empty() {
@@ -279,6 +276,11 @@ struct Slots<'c> {
 }
 
 impl Slots<'_> {
+    /// The number of the slot in which a stack is.
+    fn number(&self, stack: &TimedStack) -> u64 {
+        (stack.since_ns - self.first) / self.slot_ns
+    }
+
     /// What is below all boxes of a slot.
     fn root(&self, number: u64) -> Cow<'_, str> {
         let since_ns = self
@@ -314,23 +316,36 @@ fn per_ns(profile: &Profile) -> u64 {
     }
 }
 
-/// Adds the stacks of one slot, with equal ones joined, and then the rest of its time as idle.
+/// Adds the stacks of one slot, with equal ones joined, and then the rest of its time as idle. A sample stands for a
+/// period. Samples come at any time of theirs, so that a slot may have more of them than it has time for: up to a
+/// period is `left` for the next slot.
 fn put_slot(
     lines: &mut Vec<String>,
     root: &str,
     slot: &[TimedStack],
-    slot_ns: u64,
-    period_ns: u64,
-    profile: &Profile,
-    names: &[String],
+    left: &mut BTreeMap<NodeId, u64>,
+    (slot_ns, period_ns): (u64, u64),
+    of: (&Profile, &[String]),
 ) {
+    let free_ns = slot_ns.saturating_sub(left.values().sum());
+    let each_ns = free_ns
+        .saturating_add(period_ns)
+        .checked_div(slot.len() as u64);
+    let each_ns = each_ns.unwrap_or(0).min(period_ns);
+    let before = std::mem::take(left).into_iter();
+    let all = before.chain(slot.iter().map(|stack| (stack.node, each_ns)));
     let mut stacks: BTreeMap<NodeId, u64> = BTreeMap::new();
-    // A late sample may share its slot with the next: together they can't take more time than the slot has.
-    let each_ns = period_ns.min(slot_ns / slot.len() as u64);
-    for stack in slot {
-        *stacks.entry(stack.node).or_default() += each_ns;
+    let mut room_ns = slot_ns;
+    for (node, time_ns) in all {
+        let inside_ns = time_ns.min(room_ns);
+        room_ns -= inside_ns;
+        for (sums, ns) in [(&mut stacks, inside_ns), (&mut *left, time_ns - inside_ns)] {
+            if ns > 0 {
+                *sums.entry(node).or_default() += ns;
+            }
+        }
     }
-    put_stacks(lines, root, &stacks, slot_ns, (profile, names));
+    put_stacks(lines, root, &stacks, slot_ns, of);
 }
 
 /// Adds the waits of a thread, ascending by start. A part that overlaps the previous wait is ignored. A wait

@@ -10,13 +10,13 @@ use crate::stacks::symbolizer::Symbolizer;
 use crate::text::calendar::calendar;
 use crate::text::screen::Screen;
 use crate::text::{hexadecimal, printable};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use uprof::cold::{
     COUNTED_TIME_NS, Cost, Metadata, PAUSED_BY_OTHERS_NS, SAMPLED_TIME_NS, TargetKind,
 };
 use uprof::words::{duration, share};
-use uprof::{Due, Durations, Task};
+use uprof::{Due, Durations, State, Task};
 
 /// Surveys `recording`. The code in the images of `library`, and in the recording itself, shows which samples
 /// were idle.
@@ -52,7 +52,7 @@ pub fn lines(recording: &Recording, survey: &Survey, identify: bool) -> Vec<(Str
     if survey.spans.spans > 0 {
         spans(&survey.spans, recording, &mut page);
     }
-    if survey.samples > 0 || survey.spans.spans == 0 {
+    if survey.rows > 0 || survey.spans.spans == 0 {
         samples(recording, survey, &mut page);
     }
     times(survey, recording, &mut page);
@@ -271,15 +271,16 @@ fn spans(counts: &SpanCounts, recording: &Recording, page: &mut Page) {
 
 fn samples(recording: &Recording, survey: &Survey, page: &mut Page) {
     let sampling = &recording.metadata().sampling;
-    let states = survey
-        .states
-        .iter()
-        .map(|(state, n)| format!("{n} {}", state.name()));
-    let states: Vec<String> = states.collect();
-    page.line(
-        "samples",
-        format!("{} ({})", survey.samples, states.join(", ")),
-    );
+    let by_state = |counts: &BTreeMap<State, u64>| {
+        let all = counts.values().copied().fold(0, u64::saturating_add);
+        let states = counts.iter();
+        let states = states.map(|(state, n)| format!("{n} {}", state.name()));
+        format!("{all} ({})", states.collect::<Vec<_>>().join(", "))
+    };
+    page.line("samples", by_state(&survey.states));
+    if !survey.waits.is_empty() {
+        page.line("waits", by_state(&survey.waits));
+    }
     let scope = if sampling.on_cpu_only {
         "per vCPU or thread, while it runs"
     } else {
@@ -335,11 +336,11 @@ fn samples(recording: &Recording, survey: &Survey, page: &mut Page) {
 }
 
 fn times(survey: &Survey, recording: &Recording, page: &mut Page) {
-    let percentiles = |durations: &Durations| {
+    let percentiles = |durations: &Durations, what: &str| {
         let at = |share| duration(durations.percentile_ns(share).unwrap_or(0));
         let max = duration(durations.max_ns);
         format!(
-            "p50 {}, p99 {}, max {max} ({} samples)",
+            "p50 {}, p99 {}, max {max} ({} {what})",
             at(0.5),
             at(0.99),
             durations.count
@@ -350,7 +351,12 @@ fn times(survey: &Survey, recording: &Recording, page: &mut Page) {
             Some(Cost::Freeze) => ("freeze time", "frozen"),
             Some(Cost::Work) | None => ("sampling time", "sampling"),
         };
-        page.line(each, percentiles(&survey.cost));
+        let what = if survey.waits.is_empty() {
+            "samples"
+        } else {
+            "samples and waits"
+        };
+        page.line(each, percentiles(&survey.cost, what));
         let seconds = recording.seconds();
         if seconds > 0.0 {
             let frozen = survey.cost.sum_ns as f64 / 1e9;
@@ -362,7 +368,7 @@ fn times(survey: &Survey, recording: &Recording, page: &mut Page) {
         }
     }
     if survey.late.count > 0 {
-        page.line("late by", percentiles(&survey.late));
+        page.line("late by", percentiles(&survey.late, "samples"));
     }
 }
 
@@ -438,7 +444,9 @@ fn missing(recording: &Recording, survey: &Survey, page: &mut Page) {
     let damages = recording.damages();
     let sections = &survey.damaged_sections;
     let spans = &survey.spans;
+    let recovered = recording.recovered_places();
     let damage = if damages.is_none()
+        && recovered == 0
         && survey.undecoded == 0
         && sections.is_empty()
         && !spans.are_incomplete()
@@ -458,7 +466,7 @@ fn missing(recording: &Recording, survey: &Survey, page: &mut Page) {
         };
         format!(
             "{} places, at least {} samples{calls} gone",
-            damages.count + others as u64,
+            (damages.count + others as u64).saturating_add(recovered),
             damages.samples.saturating_add(survey.undecoded)
         )
     };
@@ -481,19 +489,21 @@ fn missing(recording: &Recording, survey: &Survey, page: &mut Page) {
 
 fn sizes(recording: &Recording, survey: &Survey, page: &mut Page) {
     let sizes = recording.sizes();
-    let per_sample = match survey.samples {
+    let what = if survey.waits.is_empty() {
+        "sample"
+    } else {
+        "sample or wait"
+    };
+    let per_row = match survey.rows {
         0 => String::new(),
-        samples => format!(
-            ", {:.1} a sample",
-            sizes.sample_bytes as f64 / samples as f64
-        ),
+        rows => format!(", {:.1} a {what}", sizes.sample_bytes as f64 / rows as f64),
     };
     page.line(
         "file",
         format!("{} bytes in {} blocks", sizes.file_bytes, sizes.blocks),
     );
     let packed = format!(
-        "{} bytes{per_sample}; {} decompressed",
+        "{} bytes{per_row}; {} decompressed",
         sizes.sample_bytes, sizes.sample_raw_bytes
     );
     if sizes.sample_bytes > 0 || sizes.span_bytes == 0 {

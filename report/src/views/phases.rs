@@ -51,7 +51,7 @@ struct Pauses {
     /// Time since the start of the recording of each freeze, and how long all freezes before it took together.
     before: Vec<(u64, u64)>,
     whole_ns: u64,
-    /// Time since the start of the recording at which each boot began, by its number.
+    /// Time since the start of the recording at which each boot of a guest began, by its number.
     boots: BTreeMap<u32, u64>,
 }
 
@@ -126,6 +126,8 @@ impl Pauses {
         let mut freezes: Vec<(u64, u64)> = Vec::new();
         let mut boots = BTreeMap::new();
         let is_paused = recording.metadata().cost == Some(Cost::Freeze);
+        // What has processes is counted from the start of the recording.
+        let has_boots = recording.metadata().target.kind.is_guest();
         for block in recording.blocks() {
             let Ok(block) = recording.samples(block) else {
                 continue;
@@ -133,8 +135,10 @@ impl Pauses {
             let mut rows = block.rows();
             while let Ok(Some(row)) = rows.next_row() {
                 let since_ns = row.time_ns.saturating_sub(recording.start_ns());
-                let start = boots.entry(row.task.space).or_insert(since_ns);
-                *start = since_ns.min(*start);
+                if has_boots {
+                    let start = boots.entry(row.task.space).or_insert(since_ns);
+                    *start = since_ns.min(*start);
+                }
                 if is_paused {
                     freezes.push((since_ns, row.details.cost_ns.unwrap_or(0)));
                 }
@@ -395,7 +399,8 @@ impl Renderer for Phases {
 mod tests {
     use super::*;
     use crate::recording::unit::Weight;
-    use uprof::{State, Stop, Task};
+    use uprof::cold::{End, EndReason, Metadata};
+    use uprof::{Sample, State, Stop, Task, Writer};
 
     #[test]
     fn pauses_are_left_out_of_a_boots_time() {
@@ -408,6 +413,30 @@ mod tests {
         assert_eq!(run, [0, 80, 31, 230, 710, 810]);
         assert_eq!(pauses.run_ns(1, 1000), 90);
         assert_eq!(pauses.run_ns(7, 0), 0);
+    }
+
+    #[test]
+    fn a_process_is_counted_from_the_start_of_the_recording_and_a_boot_from_its_own() {
+        let run_ns = |kind| {
+            let mut metadata = Metadata::default();
+            metadata.target.kind = kind;
+            let mut writer = Writer::create(Vec::new(), [7; 16], &metadata, 1000).unwrap();
+            for time_ns in [1050, 1080] {
+                let sample = Sample::bare(time_ns, Task { space: 7, vcpu: 7 }, &[]);
+                writer.sample(&sample).unwrap();
+            }
+            let end = End {
+                time_ns: 1100,
+                reason: EndReason::Stopped,
+                message: String::new(),
+                totals: Vec::new(),
+            };
+            let bytes = writer.finish(&end).unwrap();
+            let recording = Recording::from_bytes("made", bytes).unwrap();
+            Pauses::of(&recording).run_ns(7, 80)
+        };
+        assert_eq!(run_ns(TargetKind::Process), 80);
+        assert_eq!(run_ns(TargetKind::Kvm), 30);
     }
 
     fn sampled(since_ns: u64, vcpu: u32, address: Option<u64>, stop: Stop) -> Sampled {

@@ -6,7 +6,8 @@ use std::io::Error;
 use uprof::cold::{End, EndReason};
 use uprof::layout::SYNC;
 use uprof::{
-    BlockHeader, Frame, Item, Preamble, RawStack, Registers, Sample, SliceReader, Wait, Writer,
+    BlockHeader, BlockType, Frame, Item, Preamble, RawStack, Registers, Sample, SliceReader, Wait,
+    Writer,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -50,6 +51,10 @@ fn copied(content: Content, random: &mut Rng) -> Content {
     let times = count(random, 1 << 12);
     for item in recording.blocks() {
         let Item::Block(block) = item else { continue };
+        // The copy has an end of its own.
+        if block.known_type() == Some(BlockType::End) {
+            continue;
+        }
         let times = if block.samples > 0 { times } else { 1 };
         for _ in 0..times {
             if writer.written_bytes() < FILE_BYTES_MAX as u64 || times == 1 {

@@ -113,7 +113,7 @@ impl Intake {
             _ => self.rate_hz.min(f64::from(timer_hz)),
         };
         let due = seconds * rate_hz * self.last_ticks.len() as f64;
-        sink.lose(LossReason::Deadline, due as u64, now_ns);
+        sink.lose_between(LossReason::Deadline, due as u64, [self.latest_ns, now_ns]);
         self.clock = GuestClock::new(self.clock.hz());
         self.start(now_ns);
     }

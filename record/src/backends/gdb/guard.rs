@@ -2,7 +2,8 @@
 //!
 //! The guardian process shares our socket from before it is connected, since connecting may stop the guest. When the
 //! recorder is killed, the stub notices nothing, and the guardian ends the conversation properly. It makes another
-//! connection only if this one is lost.
+//! connection only if this one is lost. What is to be done after that, it does as well: it has the rights that the
+//! recorder has given up.
 
 use super::client::Client;
 use super::handshake::Continue;
@@ -13,14 +14,36 @@ use crate::guest::guardian::{Guardian, Rescuer};
 use crate::source::SourceError;
 use nix::errno::Errno;
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The recorder's side. If it is dropped without [`Guard::release`], the guardian resumes the guest.
-#[derive(Debug)]
 pub struct Guard {
     pub(super) guardian: Guardian,
     /// Whether the guest was released or given up.
     done: bool,
+    /// Dropped after the guardian.
+    afterwards: Option<Afterwards>,
+}
+
+/// An action for when the guest was released, or could not be opened. Dropping this does it.
+pub struct Afterwards(Option<Action>);
+
+type Action = Arc<dyn Fn() + Send + Sync>;
+
+impl Afterwards {
+    /// The action `act`.
+    pub fn new(act: impl Fn() + Send + Sync + 'static) -> Self {
+        Afterwards(Some(Arc::new(act)))
+    }
+}
+
+impl Drop for Afterwards {
+    fn drop(&mut self) {
+        if let Some(act) = &self.0 {
+            act();
+        }
+    }
 }
 
 struct StubRescuer {
@@ -29,6 +52,7 @@ struct StubRescuer {
     endpoint: Endpoint,
     /// Whether a freeze ends with the conversation. Breakpoints would stop the guest again at once.
     detaches: bool,
+    afterwards: Option<Action>,
 }
 
 impl StubRescuer {
@@ -58,6 +82,12 @@ impl Rescuer for StubRescuer {
         }
     }
 
+    fn clean_up(&mut self) {
+        if let Some(act) = &self.afterwards {
+            act();
+        }
+    }
+
     fn guest(&self) -> String {
         // The mark may be read in another folder, so the path must be absolute.
         let endpoint = match &self.endpoint {
@@ -70,11 +100,16 @@ impl Rescuer for StubRescuer {
 
 impl Guard {
     /// Forks the guardian, before the sockets are connected. Must be called before any thread is started. If it
-    /// `detaches`, it ends the conversation together with a freeze that lasts too long.
+    /// `detaches`, it ends the conversation together with a freeze that lasts too long. At the end it does what is to
+    /// be done `afterwards`.
     ///
     /// # Errors
     /// Says why there can be no guardian.
-    pub fn start(sockets: &Sockets, detaches: bool) -> Result<Self, SourceError> {
+    pub fn start(
+        sockets: &Sockets,
+        detaches: bool,
+        afterwards: Option<Afterwards>,
+    ) -> Result<Self, SourceError> {
         let connections = sockets.share().map_err(|error| {
             let errno = error.raw_os_error().map_or(Errno::EMFILE, Errno::from_raw);
             SourceError::system("cannot share the connection with a guardian", errno, "")
@@ -87,20 +122,24 @@ impl Guard {
             connections,
             endpoint: sockets.endpoint().clone(),
             detaches,
+            afterwards: afterwards.as_ref().and_then(|all| all.0.clone()),
         };
         Ok(Guard {
             guardian: Guardian::start(&kept, rescuer)?,
             done: false,
+            afterwards,
         })
     }
 
-    /// Releases the guest for good; returns whether its stub confirmed that.
+    /// Releases the guest for good; returns whether its stub confirmed that. If not, the guardian tries again.
     pub fn release(&mut self, client: &Client) -> bool {
         if std::mem::replace(&mut self.done, true) {
             return false;
         }
         let confirmed = release(client.connection(), client.endpoint());
-        self.guardian.dismiss();
+        if confirmed {
+            self.guardian.dismiss();
+        }
         confirmed
     }
 
@@ -113,5 +152,86 @@ impl Guard {
     pub fn forget(&mut self) {
         self.done = true;
         self.guardian.dismiss();
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.guardian.is_there().is_ok() {
+            // The guardian does it.
+            self.afterwards.iter_mut().for_each(|all| all.0 = None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backends::gdb::call_tracer::CallTracer;
+    use crate::backends::gdb::open::Opening;
+    use crate::source::plan::Plan;
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::{Pid, gettid};
+    use std::io::Write;
+
+    #[test]
+    fn what_is_left_to_do_is_done_once_by_the_guardian_or_in_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let done = folder.path().join("done");
+        // The guardian keeps no file open.
+        let afterwards = || {
+            let done = done.clone();
+            Some(Afterwards::new(move || {
+                let mut options = std::fs::OpenOptions::new();
+                let file = options.create(true).append(true).open(&done);
+                writeln!(file.unwrap(), "{}", std::process::id()).unwrap();
+            }))
+        };
+        let done_by = || {
+            let by = std::fs::read_to_string(&done).unwrap();
+            std::fs::remove_file(&done).unwrap();
+            by
+        };
+        let own = format!("{}\n", std::process::id());
+        let stub = folder.path().join("stub").display().to_string();
+        let opening = || Opening {
+            afterwards: afterwards(),
+            ..Opening::stub(&stub, Vec::new()).unwrap()
+        };
+
+        // Before there is a guardian: no image has the function.
+        let plan = Plan {
+            calls: vec!["absent".into()],
+            ..Plan::default()
+        };
+        assert!(CallTracer::open(opening(), &plan).is_err());
+        assert_eq!(done_by(), own);
+
+        let sockets = opening().endpoint.sockets().unwrap();
+        assert_eq!(done_by(), own);
+        let guard = || Guard::start(&sockets, false, afterwards()).unwrap();
+        let children = format!("/proc/self/task/{}/children", gettid());
+        for is_forgotten in [true, false] {
+            let mut guard = guard();
+            let guardian = std::fs::read_to_string(&children).unwrap();
+            if is_forgotten {
+                guard.forget();
+            }
+            drop(guard);
+            assert_eq!(done_by().trim(), guardian.trim());
+        }
+
+        let killed = guard();
+        let guardian = std::fs::read_to_string(&children).unwrap();
+        kill(
+            Pid::from_raw(guardian.trim().parse().unwrap()),
+            Signal::SIGKILL,
+        )
+        .unwrap();
+        while killed.guardian.is_there().is_ok() {
+            std::thread::yield_now();
+        }
+        drop(killed);
+        assert_eq!(done_by(), own);
     }
 }

@@ -2,10 +2,10 @@
 
 use super::client::Client;
 use super::error::GdbError;
-use super::guard::Guard;
+use super::guard::{Afterwards, Guard};
 use super::guest_ram::GuestRam;
 use super::handshake::{self, Guest};
-use super::source::{Afterwards, GdbSource, Hold, PATIENCE};
+use super::source::{GdbSource, Hold, PATIENCE};
 use super::stacks::{FetchLimits, Stacks};
 use super::vcpu_threads::VcpuThreads;
 use crate::elf::Image;
@@ -45,7 +45,7 @@ pub struct Opening {
     pub emulated: Option<bool>,
     /// The guest's known images.
     pub images: Arc<[Image]>,
-    /// Called after the guest was released.
+    /// What to do after the guest was released, or if it can't be opened.
     pub afterwards: Option<Afterwards>,
 }
 
@@ -116,7 +116,7 @@ pub(super) fn connect(
         )));
     }
     let sockets = opening.endpoint.sockets().map_err(GdbError::from)?;
-    let guard = Guard::start(&sockets, detaches)?;
+    let guard = Guard::start(&sockets, detaches, opening.afterwards.take())?;
     // From here on the guest may be stopped; the guard releases it if this function fails.
     let connection = sockets.connect(PATIENCE).map_err(GdbError::from)?;
     let mut client = Client::over(connection, &opening.endpoint, PATIENCE);
@@ -164,7 +164,6 @@ pub(super) fn connect(
         freezes: 0,
         lost_in_a_row: 0,
         first_round_trips: 0,
-        afterwards: opening.afterwards,
         started: None,
     };
     if begins {

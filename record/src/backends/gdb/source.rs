@@ -29,9 +29,6 @@ const MOST_LOST_IN_A_ROW: u32 = 2;
 /// read.
 const BATCH_VCPUS: usize = 32;
 
-/// An action after the guest was released.
-pub type Afterwards = Box<dyn FnOnce() + Send>;
-
 /// The state in which the source left the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hold {
@@ -68,7 +65,6 @@ pub(super) struct GdbSource {
     pub(super) lost_in_a_row: u32,
     /// Round trips before the first sample.
     pub(super) first_round_trips: u64,
-    pub(super) afterwards: Option<Afterwards>,
     /// The monitor, if the recorder has started it. Ended last.
     pub(super) started: Option<Child>,
 }
@@ -512,9 +508,6 @@ impl Drop for GdbSource {
             self.guard.forget();
         } else {
             self.guard.release(&self.client);
-        }
-        if let Some(finish) = self.afterwards.take() {
-            finish();
         }
     }
 }

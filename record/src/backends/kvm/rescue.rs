@@ -1,6 +1,6 @@
 //! Restores the monitor when the recorder is gone. Little is needed, since the kernel resumes the traced threads.
 
-use super::run_page;
+use super::run_page::{self, WANTED};
 use crate::guest::guardian::Rescuer;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -27,9 +27,8 @@ impl Words {
     pub fn of(memory: &File, pages: impl Iterator<Item = u64> + Clone) -> std::io::Result<Words> {
         let marks = pages.clone().map(|page| page + run_page::CR0_AT).collect();
         let words = pages.map(|page| {
-            let (at, mut word) = (page + run_page::VALID_AT, [0; 8]);
-            memory.read_exact_at(&mut word, at)?;
-            Ok((at, u64::from_le_bytes(word)))
+            let at = page + run_page::VALID_AT;
+            Ok((at, read(memory, at)?))
         });
         Ok(Words {
             marks,
@@ -47,26 +46,47 @@ impl Words {
     /// are erased, so that they aren't taken for a state. That is harmless: KVM reads them only if the monitor asks
     /// it to.
     ///
+    /// A word without the request is as the monitor, or another recorder that has ended, wants it. So it becomes the
+    /// previous value: the one at the start may have been that recorder's request.
+    ///
     /// # Errors
     /// The monitor is gone.
-    pub fn ask(&self) -> std::io::Result<()> {
+    pub fn ask(&mut self) -> std::io::Result<()> {
         for &at in &self.marks {
-            self.write(at, 0)?;
+            write(&self.memory, at, 0)?;
         }
-        let mut words = self.words.iter();
-        words.try_for_each(|&(at, before)| self.write(at, before | run_page::WANTED))
+        for (at, before) in &mut self.words {
+            let now = read(&self.memory, *at)?;
+            if !is_asked(now) {
+                *before = now;
+            }
+            write(&self.memory, *at, now | WANTED)?;
+        }
+        Ok(())
     }
 
-    /// Restores the previous values. A monitor that is gone needs no restoring.
+    /// Restores the previous values, unless somebody else did. A monitor that is gone needs no restoring.
     pub fn restore(&self) {
         for &(at, before) in &self.words {
-            let _ = self.write(at, before);
+            if read(&self.memory, at).is_ok_and(is_asked) {
+                let _ = write(&self.memory, at, before);
+            }
         }
     }
+}
 
-    fn write(&self, at: u64, word: u64) -> std::io::Result<()> {
-        self.memory.write_all_at(&word.to_le_bytes(), at)
-    }
+fn read(memory: &File, at: u64) -> std::io::Result<u64> {
+    let mut word = [0; 8];
+    memory.read_exact_at(&mut word, at)?;
+    Ok(u64::from_le_bytes(word))
+}
+
+fn write(memory: &File, at: u64, word: u64) -> std::io::Result<()> {
+    memory.write_all_at(&word.to_le_bytes(), at)
+}
+
+fn is_asked(word: u64) -> bool {
+    word & WANTED == WANTED
 }
 
 /// The rescuer of one guest.
@@ -91,5 +111,50 @@ impl Rescuer for MonitorRescuer {
 
     fn guest(&self) -> String {
         format!("kvm {}", self.monitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two recorders of a monitor that began one after the other, and the monitor's word with this value.
+    fn two_recorders(of_monitor: u64) -> (File, [Words; 2]) {
+        let memory = tempfile::tempfile().unwrap();
+        memory.set_len(4096).unwrap();
+        write(&memory, run_page::VALID_AT, of_monitor).unwrap();
+        let recorders = [0, 1].map(|_| {
+            let mut words = Words::of(&memory, std::iter::once(0)).unwrap();
+            words.ask().unwrap();
+            words
+        });
+        (memory, recorders)
+    }
+
+    #[test]
+    fn the_last_of_several_recorders_leaves_what_was_there_before_the_first() {
+        for of_monitor in [0, 1 << 2, WANTED, WANTED | 1 << 2] {
+            let left = |memory: &File| {
+                assert_eq!(read(memory, run_page::VALID_AT).unwrap(), of_monitor);
+            };
+            let (memory, [first, second]) = two_recorders(of_monitor);
+            second.restore();
+            assert!(is_asked(read(&memory, run_page::VALID_AT).unwrap()));
+            first.restore();
+            left(&memory);
+            // The one that goes on asks again when it finds that it is no longer heard.
+            let (memory, [first, mut second]) = two_recorders(of_monitor);
+            first.restore();
+            left(&memory);
+            second.ask().unwrap();
+            assert!(is_asked(read(&memory, run_page::VALID_AT).unwrap()));
+            second.restore();
+            left(&memory);
+            // Both end at the same time.
+            let (memory, [first, second]) = two_recorders(of_monitor);
+            first.restore();
+            second.restore();
+            left(&memory);
+        }
     }
 }

@@ -136,7 +136,7 @@ pub(super) fn attach(
         ))
     };
     let words = || Words::of(&monitor.memory, pages()).map_err(gone);
-    let (words, kept) = (words()?, words()?);
+    let (mut words, kept) = (words()?, words()?);
     let descriptor = kept.descriptor();
     let rescuer = MonitorRescuer {
         words: kept,
@@ -371,6 +371,7 @@ impl KvmSource {
             if !run_page::is_asked(&bytes) {
                 // Another recorder has ended, or the monitor has requests of its own.
                 self.left_out += 1;
+                vcpus.miss();
                 let _ = self.words.ask();
                 continue;
             }

@@ -16,6 +16,9 @@ use uprof::cold::{Mapping, ModuleEvent};
 use uprof::cpu::is_kernel_address;
 use uprof::{Arch, ImageIdentity, ImagePart, Symbol};
 
+/// Bytes of a page.
+const PAGE_BYTES: u64 = 4096;
+
 /// Collects sampled kernel addresses and names them.
 #[derive(Debug, Default)]
 pub struct KernelNames {
@@ -101,13 +104,11 @@ impl KernelNames {
             origin: "kallsyms".into(),
         });
         for index in found {
-            let (address, name_at, _) = table.starts[index];
-            let next = table.starts.get(index + 1);
-            let end = next.map_or(address, |(next, ..)| *next);
+            let address = table.starts[index].0;
             let symbol = Symbol {
                 address,
-                size_bytes: end - address,
-                name: name_in(&table.names, name_at),
+                size_bytes: table.end(index) - address,
+                name: table.name(index),
             };
             if !part.push(symbol) {
                 break;
@@ -179,7 +180,26 @@ impl Functions {
     /// The index of the function at `address`.
     fn find(&self, address: u64) -> Option<usize> {
         let after = self.starts.partition_point(|(start, ..)| *start <= address);
-        after.checked_sub(1)
+        let index = after.checked_sub(1)?;
+        (address < self.end(index)).then_some(index)
+    }
+
+    /// Where a function ends: at the next one's start. The last one of the kernel or of a module gets the rest of its
+    /// page and one more page, as in perf: what follows is not in the list, such as seccomp filters and modules that
+    /// were loaded later.
+    fn end(&self, index: usize) -> u64 {
+        let module = |index| self.name(index).split_once(' ').map(|(_, module)| module);
+        let address = self.starts[index].0;
+        let alone = (address & !(PAGE_BYTES - 1)).saturating_add(2 * PAGE_BYTES);
+        match self.starts.get(index + 1) {
+            Some((next, ..)) if module(index) == module(index + 1) => *next,
+            Some((next, ..)) => alone.min(*next),
+            None => alone,
+        }
+    }
+
+    fn name(&self, index: usize) -> &str {
+        name_in(&self.names, self.starts[index].1)
     }
 }
 
@@ -246,6 +266,27 @@ mod tests {
         );
         names.add(0xffff_ffff_8100_0011);
         assert!(names.part(true).is_none(), "named already");
+    }
+
+    /// Seccomp filters and modules that were loaded later are not in the list.
+    #[test]
+    fn code_that_is_not_listed_has_no_name() {
+        let list = "ffffffff81000000 T _stext\nffffffff81000010 T far\nffffffff83008910 T _einittext\n\
+            ffffffffc0001000 t near\t[net]\nffffffffc0001ff0 t last\t[net]\n\
+            ffffffffc0002000 t next\t[usb]\nffffffffc0200000 t one\t[bpf]\n";
+        let names = Functions::read(list.as_bytes());
+        let found = |address| names.find(address).map(|index| names.name(index));
+        // A function that another one of its module follows may be long.
+        assert_eq!(found(0xffff_ffff_8300_890f), Some("far"));
+        assert_eq!(found(0xffff_ffff_8300_9fff), Some("_einittext"));
+        assert_eq!(found(0xffff_ffff_8300_a000), None);
+        assert_eq!(found(0xffff_ffff_c000_0fff), None);
+        assert_eq!(found(0xffff_ffff_c000_1fef), Some("near [net]"));
+        assert_eq!(found(0xffff_ffff_c000_1fff), Some("last [net]"));
+        assert_eq!(found(0xffff_ffff_c000_3fff), Some("next [usb]"));
+        assert_eq!(found(0xffff_ffff_c000_4000), None);
+        assert_eq!(found(0xffff_ffff_c020_1fff), Some("one [bpf]"));
+        assert_eq!(found(0xffff_ffff_c020_2000), None);
     }
 
     #[test]

@@ -32,8 +32,14 @@ impl Scope {
     /// All processes with this name, or whose program has it.
     ///
     /// # Errors
-    /// There is none.
+    /// There is none, or the name is empty.
     pub fn named(name: &str) -> Result<Scope, SourceError> {
+        // Programs that can't be looked at have no name, either.
+        if name.is_empty() {
+            return Err(SourceError(
+                "`name:` names no process: write name:NAME, for example name:nginx".to_owned(),
+            ));
+        }
         match tree::named(name) {
             pids if pids.is_empty() => Err(SourceError(format!(
                 "no process is called `{name}`, and none runs a program of that name; \

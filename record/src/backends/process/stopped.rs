@@ -286,16 +286,8 @@ impl StopWorld for StoppedSource {
         {
             child.go()?;
         }
-        while let Some(event) = self.reported.pop() {
+        while let Some(event) = self.next_event() {
             self.saw(event, sink);
-        }
-        loop {
-            // Children of the program's other threads must not be waited for.
-            let flags = WaitPidFlag::WNOHANG | WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
-            match wait(None, flags) {
-                Ok(Waited::Other(WaitStatus::StillAlive)) | Err(_) => break,
-                Ok(event) => self.saw(event, sink),
-            }
         }
         if self.threads.is_empty() && self.life == Life::Alive {
             self.life = Life::Ended(String::new());
@@ -307,28 +299,48 @@ impl StopWorld for StoppedSource {
             life => life.clone(),
         })
     }
-}
 
-impl Drop for StoppedSource {
-    /// Detaches from all threads. A thread must stop for that. The kernel detaches one that doesn't when the recorder
-    /// ends.
-    fn drop(&mut self) {
+    /// Detaches from all threads, since each event would stop its thread until it is handled. A thread must stop for
+    /// that. The kernel detaches one that doesn't when the recorder ends.
+    fn release(&mut self) {
         let deadline_ns = monotonic_ns() + 10 * STOP_WITHIN_NS;
-        for tracee in self.threads.all() {
-            if tracee.state == TraceeState::Free && ptrace::interrupt(tracee.tid()).is_ok() {
+        while !self.threads.is_empty() && monotonic_ns() < deadline_ns {
+            self.threads.retain(|tracee| {
+                let is_held = tracee.is_held();
+                if is_held {
+                    leave(tracee.tid(), tracee.state);
+                }
+                let is_free = tracee.state == TraceeState::Free;
                 tracee.state = TraceeState::Asked;
+                // One that can't be asked has ended, or was left before it was known by its parent's event.
+                !is_held && (!is_free || ptrace::interrupt(tracee.tid()).is_ok())
+            });
+            while let Some(event) = self.next_event() {
+                self.saw_last(event);
             }
-            if tracee.state == TraceeState::Asked {
-                wait_for_stop(tracee, deadline_ns);
-            }
-            if let TraceeState::Stopped(signal) = tracee.state {
-                let _ = detach(tracee.tid(), signal);
-            }
+            sleep_until(monotonic_ns() + BETWEEN_POLLS_NS);
         }
     }
 }
 
+impl Drop for StoppedSource {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
 impl StoppedSource {
+    /// The next event of a thread; `None` if there is none yet.
+    fn next_event(&mut self) -> Option<Waited> {
+        // Children of the program's other threads must not be waited for.
+        let flags = WaitPidFlag::WNOHANG | WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
+        let waited = || match wait(None, flags) {
+            Ok(Waited::Other(WaitStatus::StillAlive)) | Err(_) => None,
+            Ok(event) => Some(event),
+        };
+        self.reported.pop().or_else(waited)
+    }
+
     /// Handles an event of a thread that was running.
     fn saw(&mut self, event: Waited, sink: &mut Sink) {
         let status = match event {
@@ -341,19 +353,44 @@ impl StoppedSource {
             if let Some(task) = self.threads.remove(tid) {
                 sink.note(now_ns, task, NoteKind::Ended, &[]);
             }
-            if let Some(child) = self
-                .child
-                .as_mut()
-                .filter(|child| child.pid() == tid.as_raw())
-            {
-                self.life = child.saw(status);
-            }
-            return;
+            return self.has_ended(tid, status);
         }
         if let WaitStatus::PtraceEvent(_, _, event) = status {
             self.event(tid, event, sink);
         }
         self.let_go(tid, state_of(event));
+    }
+
+    /// Handles an event of a thread after the last sample: leaves the thread.
+    fn saw_last(&mut self, event: Waited) {
+        let tid = match event {
+            Waited::Signal(tid, _) => Some(tid),
+            Waited::Other(status) => status.pid(),
+        };
+        let Some(tid) = tid else { return };
+        self.threads.remove(tid);
+        match event {
+            Waited::Other(status @ (WaitStatus::Exited(..) | WaitStatus::Signaled(..))) => {
+                return self.has_ended(tid, status);
+            }
+            Waited::Other(WaitStatus::PtraceEvent(_, _, event)) if event != EVENT_STOP => {
+                // What it has started is traced, too, and stops before its first instruction.
+                if let Ok(new) = ptrace::getevent(tid) {
+                    let (space, vcpu) = (new as u32, new as u32);
+                    self.threads.add(Task { space, vcpu });
+                }
+            }
+            _ => {}
+        }
+        leave(tid, state_of(event));
+    }
+
+    /// Handles the end of a thread.
+    fn has_ended(&mut self, tid: Pid, status: WaitStatus) {
+        let child = self.child.as_mut();
+        if let Some(child) = child.filter(|child| child.pid() == tid.as_raw()) {
+            self.life = child.saw(status);
+        }
     }
 
     /// Lets a thread that has stopped go on.
@@ -426,6 +463,16 @@ fn go_on(tid: Pid, state: TraceeState) {
         TraceeState::GroupStopped => listen(tid),
         TraceeState::Free | TraceeState::Asked => return,
     };
+}
+
+/// Detaches from a thread in this state. It goes on with the signal that it was about to receive, or stays in its
+/// group stop.
+fn leave(tid: Pid, state: TraceeState) {
+    let signal = match state {
+        TraceeState::Stopped(signal) => signal,
+        _ => 0,
+    };
+    let _ = detach(tid, signal);
 }
 
 /// Waits for the requested stop. If the thread reports another event instead, returns that; the thread stays stopped
@@ -518,4 +565,83 @@ fn read_registers(tid: Pid) -> Option<Registers> {
     registers.set(aarch64::SP, all.sp);
     registers.set(aarch64::PC, all.pc);
     Some(registers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::ring::ring_of;
+    use nix::sys::signal::kill;
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::{Command, Stdio};
+    use std::time::Duration;
+
+    /// A field of a process's status (proc(5)).
+    fn status(pid: i32, field: &str) -> String {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(field));
+        line.unwrap().trim().to_owned()
+    }
+
+    /// Waits until this is so.
+    fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+        let so = (0..10_000).any(|_| {
+            std::thread::sleep(Duration::from_millis(1));
+            is_so()
+        });
+        assert!(so, "{what}");
+    }
+
+    #[test]
+    fn threads_are_left_before_the_recording_is_written() {
+        let mut shell = Command::new("sh")
+            .args(["-c", "read line; sleep 1000 & echo $!; wait"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut sleep = Command::new("sleep").arg("1000").spawn().unwrap();
+        let pids @ [shell_pid, sleep_pid] = [&shell, &sleep].map(|child| child.id() as i32);
+        let scope = Scope::Tree(pids.to_vec());
+        let source = open(Process::Running(scope), Vec::new()).unwrap();
+        let Hot::StopWorld(mut source) = source.hot else {
+            unreachable!("ptrace stops")
+        };
+        // One is in a group stop, and is allowed to report further events.
+        let (mut sink, _drain) = ring_of(4, 0);
+        kill(Pid::from_raw(sleep_pid), Signal::SIGSTOP).unwrap();
+        for _ in 0..20 {
+            source.between(&mut sink).unwrap();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // The other one has forked, which nobody has handled yet.
+        let mut input = shell.stdin.take().unwrap();
+        input.write_all(b"\n").unwrap();
+        wait_until("the shell has forked", || {
+            status(shell_pid, "State:").starts_with('t')
+        });
+
+        let tracer = |pid| status(pid, "TracerPid:");
+        wait_until("both are left", || {
+            source.release();
+            pids.iter().all(|&pid| tracer(pid) == "0")
+        });
+        wait_until("the group stop lasts", || {
+            status(sleep_pid, "State:").starts_with('T')
+        });
+        let mut started = String::new();
+        let output = shell.stdout.take().unwrap();
+        BufReader::new(output).read_line(&mut started).unwrap();
+        let started: i32 = started.trim().parse().unwrap();
+        wait_until("what it has started runs, and is left", || {
+            source.release();
+            tracer(started) == "0" && status(started, "State:").starts_with('S')
+        });
+        drop(source);
+        kill(Pid::from_raw(started), Signal::SIGKILL).unwrap();
+        for child in [&mut shell, &mut sleep] {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
 }

@@ -102,6 +102,11 @@ impl Threads {
         self.add(task);
     }
 
+    /// Removes the threads for which `keep` is false.
+    pub fn retain(&mut self, keep: impl FnMut(&mut Tracee) -> bool) {
+        self.all.retain_mut(keep);
+    }
+
     /// The thread with this id.
     pub fn get(&mut self, tid: Pid) -> Option<&mut Tracee> {
         self.all.iter_mut().find(|tracee| tracee.tid() == tid)

@@ -3,9 +3,9 @@
 use super::machine::{Machine, Stub, ask_stub};
 use super::qmp::{Monitor, Qmp};
 use super::ram::QemuRam;
+use crate::backends::gdb::guard::Afterwards;
 use crate::backends::gdb::guest_ram::GuestRam;
 use crate::backends::gdb::open::{self as stub, Opening};
-use crate::backends::gdb::source::Afterwards;
 use crate::backends::gdb::vcpu_threads::VcpuThreads;
 use crate::elf::Image;
 use crate::guest::endpoint::Endpoint;
@@ -95,7 +95,7 @@ pub(super) fn opening_of(
         images: images.into(),
         afterwards: started.then(|| {
             let monitor = monitor.clone();
-            Box::new(move || stop_stub(&monitor)) as Afterwards
+            Afterwards::new(move || stop_stub(&monitor))
         }),
     })
 }
@@ -215,7 +215,8 @@ fn socket_of_libvirt(qmp: &mut Qmp) -> Result<Option<PathBuf>, SourceError> {
 
 /// Stops a stub that was started for the recording.
 fn stop_stub(monitor: &Monitor) {
-    // If the monitor is gone, or another program now uses it, the stub stays. That doesn't harm the guest.
+    // If the monitor is gone, or another program now uses it, the stub stays: whoever may connect to it can read and
+    // change the guest.
     if let Ok(mut qmp) = monitor.connect() {
         let _ = qmp.human("gdbserver none");
     }

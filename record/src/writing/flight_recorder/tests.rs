@@ -43,7 +43,8 @@ fn recorder(
         ..ClockPair::default()
     };
     let facts = Facts::new(target);
-    let recorder = FlightRecorder::create(keep, &metadata, &facts, clock).unwrap();
+    let counters = Arc::default();
+    let recorder = FlightRecorder::create(keep, &metadata, &facts, clock, counters).unwrap();
     (recorder, received)
 }
 

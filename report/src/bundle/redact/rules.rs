@@ -115,9 +115,15 @@ fn is_numbered(before: &str, behind: &str) -> bool {
     is_plain && (digit(behind.chars().next()) || digit(before.chars().next_back()))
 }
 
-/// The name of a program from its command line: the last component of its path.
+/// The name of a program from its command line: the last component of its path. Nothing is kept of the path of a
+/// control group, which names a service or a container.
 pub(super) fn program(command: &str) -> String {
-    file(first_word(command))
+    let path = first_word(command);
+    let mut folders = path.rsplit('/').skip(1);
+    if folders.any(|folder| folder.starts_with("cgroup")) {
+        return GONE.to_owned();
+    }
+    file(path)
 }
 
 /// The model of a processor.
@@ -592,6 +598,8 @@ mod tests {
                 ("/opt/bob/server --secret", "server"),
                 ("C:\\bob\\server.exe", "server.exe"),
                 ("TOKEN=secret server", "TOKEN=[redacted]"),
+                ("/sys/fs/cgroup/pod-acme.slice/docker-web.scope", GONE),
+                ("cgroup-agent --verbose", "cgroup-agent"),
                 ("", GONE),
             ],
         );

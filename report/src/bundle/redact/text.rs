@@ -58,7 +58,7 @@ const TOTALS: [&str; 46] = [
     "stops",
     "stopped_ns",
     "functions_given_up",
-    "damaged places",
+    uprof::cold::DAMAGED_PLACES,
     "bytes skipped in recovery",
     "samples lost with damage",
     "lines_skipped",

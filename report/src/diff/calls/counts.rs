@@ -13,7 +13,7 @@ use crate::recording::unit::{Unit, Weight};
 use crate::recording::warnings::Warning;
 use crate::recording::{Recording, SpanCounts};
 use std::collections::BTreeMap;
-use uprof::{Span, State};
+use uprof::Span;
 
 /// What blocks have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -117,7 +117,6 @@ struct RunCounts {
     /// Number of calls that count, by block.
     blocks: Vec<f64>,
     weight: Weight,
-    unended: u64,
     untimed: u64,
 }
 
@@ -173,8 +172,13 @@ pub(super) fn gather(
     if untimed > 0 {
         warnings.push(Warning::UntimedCalls(untimed).to_string());
     }
-    let account = |side: &[&Recording], first| account_of(side, &runs[first..first + side.len()]);
-    let accounts = [account(a, 0), account(b, a.len())];
+    let account = |first, recordings| {
+        let mut account = Account::new(Unit::Calls);
+        let side = profile.not_counted.iter().skip(first).take(recordings);
+        side.for_each(|recording| account.add(&recording.account));
+        account
+    };
+    let accounts = [account(0, a.len()), account(a.len(), b.len())];
     let matching = Matching::new(
         &profile.labels,
         &parts(&runs, a.len(), profile.labels.len()),
@@ -217,26 +221,9 @@ fn parts(runs: &[RunCounts], of_a: usize, labels: usize) -> Vec<[f64; 2]> {
     parts
 }
 
-fn account_of(side: &[&Recording], runs: &[RunCounts]) -> Account {
-    let mut account = Account {
-        unit: Unit::Calls,
-        ..Account::default()
-    };
-    side.iter().for_each(|one| account.add_recording(one));
-    for run in runs {
-        account.read = account.read.saturating_add(run.weight.count);
-        account.counted = account.counted.saturating_add(run.weight.amount);
-        account.unended = account.unended.saturating_add(run.unended);
-        let rows = account.counted_rows.entry(State::Running).or_default();
-        rows.add(run.weight);
-    }
-    account
-}
-
 impl RunCounts {
     fn add(&mut self, call: &Span<LabelId>, block: Option<usize>, weight: Weight) {
         self.weight.add(weight);
-        self.unended += u64::from(call.length_ns.is_none());
         let Some(block) = block else {
             self.untimed += 1;
             return;

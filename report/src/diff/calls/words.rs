@@ -7,6 +7,7 @@ use crate::diff::json::JsonSource;
 use crate::diff::listing::{Listing, ListingSource, OF, Row};
 use crate::diff::matching::Kind;
 use crate::diff::sentence;
+use crate::recording::account::Account;
 use crate::text::in_percent;
 use crate::views::columns::{CHANGE, Column};
 use serde_json::{Value, json};
@@ -28,6 +29,7 @@ impl ListingSource for CallDiff {
     fn listing(&self, _: bool) -> Listing<'_> {
         Listing {
             lead: Vec::new(),
+            has_changed_time: false,
             names: &self.names,
             accounts: &self.accounts,
             warnings: &self.warnings,
@@ -75,12 +77,13 @@ fn row(diff: &CallDiff, change: &CallChange) -> Row {
         "({of}): {a} to {b}, change {whole}, apart from what most functions changed by {apart} ({interval})"
     );
     let more = if change.apart() > 0.0 { "more" } else { "less" };
-    let (size, half) = sentence::by(change.apart(), (low, high));
+    let size = crate::text::percent(change.apart());
+    let within = sentence::interval(change.apart(), (low, high));
     let verb = match (change.of, change.calls) {
         (Measure::Rate, [0.0, _]) => "is called now".to_owned(),
         (Measure::Rate, [_, 0.0]) => "is no more called".to_owned(),
-        (Measure::Rate, _) => format!("has {size} {more} calls ({half})"),
-        (Measure::Own | Measure::Total, _) => format!("takes {size} {more} per call ({half})"),
+        (Measure::Rate, _) => format!("has {size} % {more} calls ({within})"),
+        (Measure::Own | Measure::Total, _) => format!("takes {size} % {more} per call ({within})"),
     };
     Row {
         verb,
@@ -142,7 +145,7 @@ impl JsonSource for CallDiff {
             "format": "uniprof-diff-calls",
             "version": VERSION,
             "blocks": if is_timed { "time" } else { "order" },
-            "calls": self.accounts.each_ref().map(|account| account.read),
+            "calls": self.accounts.each_ref().map(Account::counted_samples),
             "nanoseconds": self.accounts.each_ref().map(|account| account.counted),
             "seconds": is_timed.then(|| self.accounts.each_ref().map(|account| account.seconds)),
             "runs_measured": verdicts.runs_measured,

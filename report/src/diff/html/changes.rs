@@ -94,6 +94,7 @@ mod tests {
         let change = |item| Change {
             item,
             estimate,
+            outside: None,
             certain: false,
             pushed: false,
             interval: (-0.1, 0.3),

@@ -9,7 +9,11 @@ use super::sections::{Bytes, LineStore};
 use super::units::{self, Units};
 use crate::images::{BuildId, Image, ImageAddress};
 use addr2line::{Context, Frame, LookupContinuation, LookupResult, SplitDwarfLoad};
-use gimli::{AbbreviationsCacheStrategy, Dwarf, DwarfFileType, DwarfPackage, SectionId};
+use gimli::constants as dw;
+use gimli::{
+    AbbreviationsCacheStrategy, Dwarf, DwarfFileType, DwarfPackage, SectionId, Unit, UnitOffset,
+    UnitRef,
+};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -31,7 +35,9 @@ pub(super) struct DwarfLines<'a> {
     package: Option<DwarfPackage<Bytes<'a>>>,
     /// `None` if they are implausible.
     units: Option<Units>,
-    /// A folder to search for split files besides the compiler's; `None`: don't search.
+    /// Whether to open split files.
+    search: bool,
+    /// A folder to search for them besides the compiler's.
     folder: Option<PathBuf>,
     /// Not shared between threads: each takes one and puts it back.
     contexts: Mutex<Vec<Context<Bytes<'a>>>>,
@@ -78,8 +84,10 @@ impl<'a> DwarfLines<'a> {
         let mut dwarf = Dwarf::load(load).ok()?;
         holder.release();
         let shared_missing = share(store, holder, search, &mut dwarf).err();
-        let path = image.path().filter(|_| search);
-        let package = path.and_then(|path| package(store, path));
+        let path = image.path();
+        let package = path
+            .filter(|_| search)
+            .and_then(|path| package(store, path));
         let folder = path.map(|path| path.parent().unwrap_or(Path::new("/")).to_owned());
         let mut units = None;
         let shared = dwarf.sup();
@@ -98,6 +106,7 @@ impl<'a> DwarfLines<'a> {
             units,
             dwarf: Arc::new(dwarf),
             package,
+            search,
             folder,
             contexts: Mutex::default(),
             paths: Paths::default(),
@@ -155,6 +164,7 @@ impl<'a> DwarfLines<'a> {
             }
         };
         let mut lines = Vec::new();
+        let mut outermost = None;
         // Of the innermost function, the table of lines has it; of those around it, the entry of what is inlined.
         let mut discriminator = 0;
         if declared && let Some(unit) = context.find_dwarf_and_unit(address.0).skip_all_loads() {
@@ -162,6 +172,7 @@ impl<'a> DwarfLines<'a> {
         }
         while let Ok(Some(frame)) = frames.next() {
             let location = frame.location.as_ref();
+            outermost = frame.dw_die_offset;
             let (start_line, around) = if declared {
                 self.declared(context, address, &frame)
             } else {
@@ -180,7 +191,13 @@ impl<'a> DwarfLines<'a> {
                 break;
             }
         }
-        Some(lines)
+        // GNU ld sets the addresses of functions that it drops (--gc-sections) to 0, and small programs have other code
+        // within their length. In an image with code at 0, the first function has no lines.
+        let begin = outermost.and_then(|offset| {
+            let unit = context.find_dwarf_and_unit(address.0).skip_all_loads()?;
+            begin_of(unit, offset, address)
+        });
+        (begin != Some(0)).then_some(lines)
     }
 
     /// The line on which the function is declared, and the part of the line that it is inlined at; 0 if unknown.
@@ -230,7 +247,7 @@ impl<'a> DwarfLines<'a> {
         let split_text = split.first().map(|first| {
             format!(
                 "{} is without lines and inlined functions where they are in files split off it: \
-                 {} of them are missing, such as {first}; keep them where they were compiled or \
+                 {} of them are missing or of another build, such as {first}; keep them where they were compiled or \
                  beside the image, or pack them with `dwp -e IMAGE -o IMAGE.dwp`",
                 self.name,
                 split.len()
@@ -266,13 +283,20 @@ impl<'a> DwarfLines<'a> {
         if let Some(package) = &self.package
             && let Ok(Some(found)) = package.find_cu(load.dwo_id, &load.parent)
         {
-            return is_first_tame(&found).then(|| Arc::new(found));
+            let is_tame = first_unit(&found).is_none_or(|unit| units::is_tame(&found, &unit));
+            return is_tame.then(|| Arc::new(found));
         }
         let text = |bytes: Option<Bytes<'a>>| {
             bytes.map(|bytes| String::from_utf8_lossy(bytes.slice()).into_owned())
         };
         let named = text(load.path)?;
-        let found = self.split_file(load, PathBuf::from(&named));
+        let compiled_in = PathBuf::from(text(load.comp_dir).unwrap_or_default());
+        let path = Path::new(&named);
+        let beside = self.folder.as_ref().zip(path.file_name());
+        let beside = beside.map(|(folder, name)| folder.join(name));
+        let places = [Some(compiled_in.join(path)), beside].into_iter().flatten();
+        let mut searched = places.filter(|_| self.search);
+        let found = searched.find_map(|place| self.split_file(load, &place));
         if found.is_none() {
             let mut missing = self
                 .split_missing
@@ -285,20 +309,13 @@ impl<'a> DwarfLines<'a> {
         found
     }
 
+    /// The split file at `path`, if it is of the same build.
     fn split_file(
         &self,
         load: &SplitDwarfLoad<Bytes<'a>>,
-        path: PathBuf,
+        path: &Path,
     ) -> Option<Arc<Dwarf<Bytes<'a>>>> {
-        let folder = self.folder.as_ref()?;
-        let text = |bytes: Option<Bytes<'a>>| {
-            bytes.map(|bytes| String::from_utf8_lossy(bytes.slice()).into_owned())
-        };
-        let compiled_in = PathBuf::from(text(load.comp_dir).unwrap_or_default());
-        let beside = folder.join(path.file_name()?);
-        let image = [compiled_in.join(&path), beside]
-            .iter()
-            .find_map(|path| Image::open_named(path).ok())?;
+        let image = Image::open_named(path).ok()?;
         let image: &'a Image = self.store.images.keep(Arc::new(image));
         let section = |id: SectionId| {
             let name = id.dwo_name();
@@ -309,16 +326,36 @@ impl<'a> DwarfLines<'a> {
         };
         let mut dwarf = Dwarf::load(section).ok()?;
         dwarf.make_dwo(&load.parent);
-        let is_one = dwarf.file_type == DwarfFileType::Dwo && is_first_tame(&dwarf);
-        is_one.then(|| Arc::new(dwarf))
+        let unit = first_unit(&dwarf)?;
+        let is_one = dwarf.file_type == DwarfFileType::Dwo && unit.dwo_id == Some(load.dwo_id);
+        (is_one && units::is_tame(&dwarf, &unit)).then(|| Arc::new(dwarf))
     }
 }
 
-/// Whether the unit of a split file may be read: addr2line takes the first.
-fn is_first_tame(dwarf: &Dwarf<Bytes<'_>>) -> bool {
-    let header = dwarf.units().next().ok().flatten();
-    let unit = header.and_then(|header| dwarf.unit(header).ok());
-    unit.is_none_or(|unit| units::is_tame(dwarf, &unit))
+/// Where the part with `address` of the function with the entry at `offset` begins.
+fn begin_of(
+    unit: UnitRef<'_, Bytes<'_>>,
+    offset: UnitOffset,
+    address: ImageAddress,
+) -> Option<u64> {
+    let entry = unit.entry(offset).ok()?;
+    let Some(ranges) = entry.attr_value(dw::DW_AT_ranges) else {
+        let begin = entry.attr_value(dw::DW_AT_low_pc)?;
+        return unit.attr_address(begin).ok()?;
+    };
+    let mut ranges = unit.attr_ranges(ranges).ok()??;
+    while let Some(range) = ranges.next().ok()? {
+        if (range.begin..range.end).contains(&address.0) {
+            return Some(range.begin);
+        }
+    }
+    None
+}
+
+/// The unit of a split file that addr2line takes: the first.
+fn first_unit<'a>(dwarf: &Dwarf<Bytes<'a>>) -> Option<Unit<Bytes<'a>>> {
+    let header = dwarf.units().next().ok().flatten()?;
+    dwarf.unit(header).ok()
 }
 
 /// The package of split files beside an image: `app.dwp` for `app`.
@@ -339,7 +376,6 @@ fn package<'a>(store: &'a LineStore, path: &Path) -> Option<DwarfPackage<Bytes<'
 
 /// Whether functions of a language are inside of namespaces or classes.
 fn has_paths(language: Option<gimli::DwLang>) -> bool {
-    use gimli::constants as dw;
     !matches!(
         language,
         Some(

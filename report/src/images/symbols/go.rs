@@ -38,12 +38,21 @@ struct Function {
 /// The section with the table, by the linker's mode.
 const SECTIONS: [&str; 2] = [".gopclntab", ".data.rel.ro.gopclntab"];
 
+/// Whether `image` is of a program in Go.
+pub(crate) fn is_go(image: &Image) -> bool {
+    section(image).is_some()
+}
+
+/// The name of the section with the table.
+fn section(image: &Image) -> Option<&'static str> {
+    let mut names = SECTIONS.into_iter();
+    names.find(|name| image.section_range(name).is_some())
+}
+
 impl<'i> GoFunctions<'i> {
     /// The table of `image`; `None` if it has none, or one of an unknown layout.
     pub(crate) fn of(image: &'i Image) -> Option<GoFunctions<'i>> {
-        let name = SECTIONS
-            .into_iter()
-            .find(|name| image.section_range(name).is_some())?;
+        let name = section(image)?;
         let Cow::Borrowed(bytes) = image.section(name)? else {
             return None;
         };

@@ -3,7 +3,7 @@
 //! before static names.
 
 use super::local::is_mark;
-use super::{Candidate, SymbolTable};
+use super::{Candidate, SymbolTable, end_alone};
 use std::borrow::Cow;
 use uprof::alias::{Binding, Kind, unversioned};
 
@@ -82,9 +82,18 @@ impl SymbolTable {
     pub fn from_text(name: &str, text: &str) -> Result<SymbolTable, TextError> {
         let mut candidates = Vec::new();
         let mut borders = Vec::new();
-        for line in text.lines().filter_map(parse) {
+        let mut places = Vec::new();
+        for (line, module) in text.lines().filter_map(parse) {
+            places.push((line.address, module));
             line.take(&mut candidates, &mut borders);
         }
+        // The next module has nothing to do with the last function of one.
+        places.sort_unstable();
+        borders.extend(places.windows(2).filter_map(|pair| {
+            let ((last, module), (next, other)) = (pair[0], pair[1]);
+            let end = end_alone(last);
+            (module != other && end < next).then_some(end)
+        }));
         if candidates.is_empty() {
             return Err(TextError::NoFunctions {
                 name: name.to_owned(),
@@ -99,7 +108,8 @@ impl SymbolTable {
     }
 }
 
-fn parse(line: &str) -> Option<Line<'_>> {
+/// The symbol of a line, and its module.
+fn parse(line: &str) -> Option<(Line<'_>, Option<&str>)> {
     let mut fields = line.split_ascii_whitespace();
     let address = hexadecimal(fields.next()?)?;
     let second = fields.next()?;
@@ -113,12 +123,14 @@ fn parse(line: &str) -> Option<Line<'_>> {
     let name = fields.next()?;
     // Xen puts the file of a static function before its name.
     let name = name.rsplit_once('#').map_or(name, |(_, bare)| bare);
-    (!name.is_empty()).then_some(Line {
+    let line = Line {
         address,
         size_bytes,
         kind,
         name: Cow::Borrowed(name),
-    })
+    };
+    let module = fields.next().filter(|field| field.starts_with('['));
+    (!name.is_empty()).then_some((line, module))
 }
 
 fn hexadecimal(field: &str) -> Option<u64> {
@@ -151,6 +163,12 @@ mod tests {
             name_at(kallsyms, 0xffff_ffff_c000_1004).as_deref(),
             Some("probe")
         );
+        // What is between the kernel and its modules is not in the list.
+        assert_eq!(
+            name_at(kallsyms, 0xffff_ffff_8100_1fff).as_deref(),
+            Some("_text")
+        );
+        assert_eq!(name_at(kallsyms, 0xffff_ffff_8100_2000), None);
         let xen = "0xffff82d040200000 T start\n0xffff82d040201000 t schedule.c#pick\n";
         assert_eq!(name_at(xen, 0xffff_82d0_4020_1010).as_deref(), Some("pick"));
     }

@@ -12,8 +12,9 @@ use crate::profile::exit_names;
 use crate::profile::labels::{LabelId, TextId};
 use crate::profile::tree::{NodeId, ROOT, StackTree};
 use crate::profile::vcpu_times::{self, WallTime, in_proportion, part_within};
-use crate::profile::{Labels, Profile};
+use crate::profile::{Labels, NotCounted, Profile};
 use crate::recording::Recording;
+use crate::recording::account::Account;
 use crate::recording::processes::task_name;
 use crate::recording::spaces::Place as CodePlace;
 use crate::recording::unit::{Unit, Weight};
@@ -61,6 +62,7 @@ pub(super) fn gather(
     let mut samples = AllSamples::new();
     let mut stacks = StackTree::default();
     let mut monitor = MonitorStacks::default();
+    let mut of_samples = Vec::new().into_iter();
     let slices: Vec<Slices> = recordings
         .iter()
         .map(|recording| Slices::new(recording, &options.filter, each.is_some()))
@@ -70,14 +72,16 @@ pub(super) fn gather(
         let gathered = gather_samples(recordings, tables, options, progress, into);
         profile.labels = gathered.labels;
         profile.warnings = gathered.warnings;
-        profile.account.forced = gathered.account.forced;
-        profile.account.undecoded = gathered.account.undecoded;
+        of_samples = gathered.not_counted.into_iter();
         stacks = gathered.tree;
         monitor = MonitorStacks::gather(recordings, tables, options, progress);
     }
     let names = names(recordings);
     let mut flags = Vec::new();
     for (number, recording) in recordings.iter().enumerate() {
+        let before = std::mem::replace(&mut profile.account, Account::new(Unit::VcpuTime));
+        // What counts of all recordings has one limit.
+        profile.account.counted = before.counted;
         let symbolizer = Symbolizer::with(recording, tables, options.demangle);
         let mut gathering = Gathering {
             recording,
@@ -117,6 +121,13 @@ pub(super) fn gather(
         joining.join(&rows);
         flags = joining.gathering.flags;
         profile.account.add_recording(recording);
+        let sampled = of_samples.next().unwrap_or_default();
+        profile.account.forced = sampled.account.forced;
+        profile.account.undecoded = sampled.account.undecoded;
+        profile.account.counted -= before.counted;
+        let account = std::mem::replace(&mut profile.account, before);
+        profile.account.add(&account);
+        profile.not_counted.push(NotCounted { account, ..sampled });
     }
     profile
 }

@@ -6,6 +6,12 @@ use std::collections::{BTreeMap, HashMap};
 use uprof::Fault;
 use uprof::image::{ImagePart, Inlined, Lines};
 
+/// Most bytes of sections in a part, counted generously: what is more begins another part. The symbols of a part take
+/// less than the rest of a block.
+pub(super) const SECTIONS_BYTES_MAX: usize = 8 << 20;
+/// Most bytes that a number takes in a section.
+const NUMBER_BYTES: usize = 10;
+
 /// Debug information of some addresses.
 #[derive(Debug, Clone, Default)]
 pub struct LineTable {
@@ -20,10 +26,7 @@ impl LineTable {
     /// What is known of exactly this address; `None` if it isn't in the table.
     pub(crate) fn find(&self, address: ImageAddress) -> Option<Vec<Line>> {
         let entries = self.by_address.get(&address.0)?;
-        let text = |number: u32| {
-            let text = self.texts.get((number as usize).checked_sub(1)?)?;
-            Some(text.to_string())
-        };
+        let text = |number: u32| self.text(number).map(str::to_owned);
         let lines = entries.iter().map(|entry| Line {
             function: text(entry.function),
             file: text(entry.file),
@@ -63,18 +66,52 @@ impl LineTable {
         number
     }
 
+    /// The text with this number; `None` for 0, which is unknown.
+    fn text(&self, number: u32) -> Option<&str> {
+        let text = self.texts.get((number as usize).checked_sub(1)?)?;
+        Some(text)
+    }
+
     /// Number of addresses.
     pub(crate) fn len(&self) -> usize {
         self.by_address.len()
     }
 
-    /// Puts the table into a part of an image.
-    pub(super) fn store(&self, part: &mut ImagePart) {
-        let rows = self.by_address.iter();
-        part.set_lines(
-            &self.texts,
-            rows.map(|(at, functions)| (*at, &functions[..])),
-        );
+    /// Puts what is known of addresses from `from` on into a part of an image, with the texts for that. Returns the
+    /// first address for which the part has no room. What is too long alone has a part of its own.
+    pub(super) fn store(&self, from: u64, part: &mut ImagePart) -> Option<u64> {
+        let mut bytes = part.sections_bytes();
+        let (mut texts, mut rows) = (Vec::new(), Vec::new());
+        // The number of each text in the part.
+        let mut numbers = HashMap::from([(0, 0)]);
+        let mut next = None;
+        for (address, functions) in self.by_address.range(from..) {
+            let named = functions.iter().flat_map(|one| [one.function, one.file]);
+            let new = named.filter(|number| !numbers.contains_key(number));
+            let new = new.filter_map(|number| self.text(number));
+            let is_first = bytes == 0;
+            bytes += new.map(|text| NUMBER_BYTES + text.len()).sum::<usize>();
+            bytes += NUMBER_BYTES * (2 + 3 * functions.len());
+            if bytes > SECTIONS_BYTES_MAX && !is_first {
+                next = Some(*address);
+                break;
+            }
+            let mut number = |number: u32| {
+                *numbers.entry(number).or_insert_with(|| {
+                    texts.push(self.text(number).unwrap_or(""));
+                    texts.len() as u32
+                })
+            };
+            let functions = functions.iter().map(|one| Inlined {
+                function: number(one.function),
+                file: number(one.file),
+                ..*one
+            });
+            rows.push((*address, functions.collect::<Vec<_>>()));
+        }
+        let rows = rows.iter().map(|(at, functions)| (*at, &functions[..]));
+        part.set_lines(&texts, rows);
+        next
     }
 
     /// Adds the content of a section, up to the first damage.
@@ -121,7 +158,7 @@ mod tests {
             load_bias: 0,
             origin: "test".into(),
         });
-        table.store(&mut part);
+        assert_eq!(table.store(0, &mut part), None);
         let Some(Ok(Section::Lines(lines))) = part.sections().next() else {
             panic!("{part:?}");
         };

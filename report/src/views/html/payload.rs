@@ -151,7 +151,7 @@ impl Payload {
         counted: &BTreeSet<State>,
         left_out: &NotCounted,
     ) {
-        if left_out.by_state.is_empty() {
+        if left_out.account.by_state.is_empty() {
             return;
         }
         for place in recording.blocks() {

@@ -15,8 +15,8 @@ const STYLE: &str = concat!(
 /// SHA-256 of [`STYLE`] and of the output of [`script::write`]. Browsers apply a style and run a script only
 /// if it has one of these hashes, so that code smuggled in by a name doesn't run. A test of the page prints
 /// the right hashes.
-const STYLE_HASH: &str = "sha256-TV3xPDwp5kanrXaSc47nRXnB20uv0dlNsaMb9ZxMcaM=";
-const SCRIPT_HASH: &str = "sha256-jTcuYqhpY9FK8Lker0uPEUR2wH70XYEWjkxt/Y6VbiI=";
+const STYLE_HASH: &str = "sha256-aJ+jTDcQN16PSJDfcW/rtaf5wOibnKAR04xLmXJUDpk=";
+const SCRIPT_HASH: &str = "sha256-cm9VlLokASBJHDbRkry3VDnVtEBbVG65dQI2tB7W84g=";
 
 /// Names are cut to this many columns, because no box, cell or line has room for more.
 const NAME_COLUMNS: usize = 240;

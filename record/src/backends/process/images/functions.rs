@@ -101,6 +101,7 @@ pub struct Functions {
 #[derive(Debug)]
 struct Known {
     length: u64,
+    /// Empty for what is left of a function of which a part was used again: its table still has all of it.
     name: String,
     generation: u32,
     /// Whether it is in a table.
@@ -113,6 +114,8 @@ struct Piece {
     since_ns: u64,
     /// Whether it was recorded as a mapping of such code.
     recorded: bool,
+    /// Whether it is a copy of another process's memory, whose tables name its code.
+    inherited: bool,
 }
 
 /// Additions to the recording.
@@ -169,11 +172,23 @@ impl Functions {
                     length,
                     since_ns,
                     recorded: false,
+                    inherited: false,
                 };
                 self.pieces.insert(start, piece);
             }
         }
         gaps
+    }
+
+    /// Adds memory (start and length) that was copied from another process at `since_ns`, with its mappings.
+    pub fn inherit(&mut self, pieces: Vec<(u64, u64)>, since_ns: u64) {
+        for (start, length) in pieces {
+            for (at, _) in self.piece(start, length, since_ns) {
+                if let Some(piece) = self.pieces.get_mut(&at) {
+                    (piece.recorded, piece.inherited) = (true, true);
+                }
+            }
+        }
     }
 
     /// Removes memory that was replaced by something else.
@@ -248,8 +263,10 @@ impl Functions {
         if self.known.get(&start).is_some_and(same) {
             return;
         }
+        let is_copy = |at: &u64| self.pieces.get(at).is_some_and(|piece| piece.inherited);
+        let is_inherited = pieces.iter().any(is_copy);
         // Many long functions may each overlap many others: those are looked at only if they will be replaced.
-        let is_full = if self.overlapping(start, length).next().is_some() {
+        let is_full = if is_inherited || self.overlapping(start, length).next().is_some() {
             self.reuses >= MOST_REUSES
         } else {
             self.known.len() >= MOST_FUNCTIONS
@@ -261,10 +278,23 @@ impl Functions {
         let before: Vec<u64> = self.overlapping(start, length).collect();
         let now = self.generation;
         let is_recorded = |at: &u64| self.known[at].recorded || self.known[at].generation == now;
-        let is_reuse = before.iter().any(is_recorded);
-        for at in &before {
-            if let Some(known) = self.known.remove(at) {
-                self.bytes.give_back(known.name.capacity());
+        let is_reuse = is_inherited || before.iter().any(is_recorded);
+        for at in before {
+            let Some(known) = self.known.remove(&at) else {
+                continue;
+            };
+            self.bytes.give_back(known.name.capacity());
+            let is_recorded = known.recorded || known.generation == now;
+            for (from, to) in [(at, start), (start + length, at + known.length)] {
+                if is_recorded && from < to && self.bytes.take(0) {
+                    let rest = Known {
+                        length: to - from,
+                        name: String::new(),
+                        recorded: true,
+                        ..known
+                    };
+                    self.known.insert(from, rest);
+                }
             }
         }
         self.record_pieces(pieces, new);
@@ -436,6 +466,50 @@ mod tests {
         let expected = [(0, 0x1200, "d".to_owned()), (3, 0x1004, "c".to_owned())];
         assert_eq!(names(&reused), expected);
         assert!(functions.piece(0x1000, 0x1000, 40).is_empty());
+    }
+
+    /// The first function stays in its table as a whole: what is made behind the second one must not be in that table.
+    #[test]
+    fn the_rest_of_a_function_is_used_again_in_a_later_table() {
+        let mut functions = Functions::new(1);
+        functions.piece(0x1000, 0x1000, 5);
+        functions.add(vec![function(0x1000, 0x100, "a", 10)]);
+        functions.add(vec![function(0x1040, 0x40, "b", 20)]);
+        let rests = functions.add(vec![
+            function(0x1080, 0xa0, "behind", 30),
+            function(0x1020, 0x20, "before", 31),
+            function(0x1200, 0x20, "elsewhere", 32),
+        ]);
+        assert_eq!(
+            places(&rests),
+            [(0x1080, 0xa0, 3, 30), (0x1020, 0x20, 3, 31)]
+        );
+        let expected = [
+            (0, 0x1200, "elsewhere".to_owned()),
+            (3, 0x1020, "before".to_owned()),
+            (3, 0x1080, "behind".to_owned()),
+        ];
+        assert_eq!(names(&rests), expected);
+        let first = functions.add(vec![function(0x1000, 0x10, "first", 40)]);
+        assert_eq!(places(&first), [(0x1000, 0x10, 4, 40)]);
+    }
+
+    /// The mapping of the whole memory would hide the functions of the process that it was copied from.
+    #[test]
+    fn memory_of_another_process_is_not_mapped_again() {
+        let mut functions = Functions::new(1);
+        functions.inherit(vec![(0x1000, 0x1000)], 5);
+        functions.piece(0x2000, 0x1000, 6);
+        let new = functions.add(vec![
+            function(0x1100, 16, "child", 10),
+            function(0x2000, 16, "own", 11),
+        ]);
+        assert_eq!(places(&new), [(0x1100, 16, 1, 10), (0x2000, 0x1000, 0, 6)]);
+        let expected = [
+            (0, 0x2000, "own".to_owned()),
+            (1, 0x1100, "child".to_owned()),
+        ];
+        assert_eq!(names(&new), expected);
     }
 
     #[test]

@@ -186,7 +186,7 @@ impl Runtimes {
         self.by_space.get_mut(&space)
     }
 
-    /// Handles a fork: the child's memory is the same, and its code is in the parent's tables.
+    /// Handles a fork: the child's memory is the same, and its code is in the parent's tables, which are mapped there.
     fn copy(
         &mut self,
         parent: u32,
@@ -200,9 +200,7 @@ impl Runtimes {
             return;
         }
         if let Some(process) = self.process(space, time_ns, root) {
-            for (start, length) in pieces {
-                process.functions.piece(start, length, time_ns);
-            }
+            process.functions.inherit(pieces, time_ns);
         }
     }
 }

@@ -13,11 +13,11 @@ export function share(part, whole) {
   return whole ? `${fixed((part * 100) / whole, 1)}%` : '-'
 }
 
-/** A duration, three digits. */
+/** A duration, in the unit in which it is less than a thousand, as rounded. */
 export function duration(ns) {
   if (ns < 1e3) return `${ns} ns`
-  if (ns < 1e6) return `${fixed(ns / 1e3, 1)} us`
-  if (ns < 1e9) return `${fixed(ns / 1e6, 1)} ms`
+  if (ns < 999_950) return `${fixed(ns / 1e3, 1)} us`
+  if (ns < 999_950_000) return `${fixed(ns / 1e6, 1)} ms`
   return `${fixed(ns / 1e9, 2)} s`
 }
 

@@ -55,7 +55,8 @@ export class App {
   }
 
   shortcut(event) {
-    const isText = /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)
+    const { tagName, type } = event.target
+    const isText = /^(INPUT|SELECT|TEXTAREA)$/.test(tagName) && type !== 'checkbox'
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return
     const acts = {
       '/': () => this.find.focus(),

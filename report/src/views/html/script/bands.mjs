@@ -8,17 +8,17 @@ const BAND_ROWS_MAX = 4
 
 /**
  * Bands as objects: `from` and `to` in steps of time, `name`, and the `row` in which they are drawn: the first one where
- * they meet no other.
+ * they meet no other, or -1 where each has one.
  */
 export function bands({ about }) {
   const ends = []
   const inOrder = (about.bands ?? []).map(([, from, to, name]) => ({ from, to, name })).sort((a, b) => a.from - b.from)
-  return inOrder.flatMap(band => {
+  return inOrder.map(band => {
     const free = ends.findIndex(end => end <= band.from)
     const row = free < 0 ? ends.length : free
-    if (row === BAND_ROWS_MAX) return []
+    if (row === BAND_ROWS_MAX) return { ...band, row: -1 }
     ends[row] = Math.max(band.to, band.from + 1)
-    return [{ ...band, row }]
+    return { ...band, row }
   })
 }
 
@@ -30,7 +30,7 @@ export function drawBands(pen, all, { x, width, top, high, letter }) {
   all.forEach(({ from, to, name, row }, number) => {
     const left = Math.max(0, x(from))
     const right = Math.min(width, x(to))
-    if (left >= width || right < 0) return
+    if (row < 0 || left >= width || right < 0) return
     const y = top + row * high
     pen.fillStyle = ink('link')
     pen.globalAlpha = number % 2 ? 0.14 : 0.28

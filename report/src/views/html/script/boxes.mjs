@@ -36,8 +36,7 @@ export function childrenOf(parents) {
 }
 
 /** The node of a path, outermost function first; null where the tree has none. */
-export function nodeAt({ labels, parents }, path) {
-  const children = childrenOf(parents)
+export function nodeAt({ labels, parents }, path, children = childrenOf(parents)) {
   let node = 0
   for (const label of path) {
     node = children(node).find(child => labels[child] === label)

@@ -43,8 +43,8 @@ export class CallTree {
     const open = [item]
     while (open.length) {
       const one = open.pop()
-      const { node, level } = this.nodes.get(one)
-      if (this.data.tree.total[node] < least || level > OPEN_LEVELS) continue
+      const { node, level, more } = this.nodes.get(one)
+      if (more || this.data.tree.total[node] < least || level > OPEN_LEVELS) continue
       this.unfold(one, true)
       const group = one.lastElementChild
       if (group?.getAttribute('role') === 'group') open.push(...group.children)
@@ -89,7 +89,12 @@ export class CallTree {
   more(node, level, from, count) {
     const text = `${count - from} more`
     const item = element('div', { role: 'treeitem', tabindex: -1, class: 'more' }, element('p', { class: 'line' }, text))
-    this.nodes.set(item, { more: () => item.replaceWith(...this.lines(node, level, from)) })
+    const more = () => {
+      const lines = this.lines(node, level, from)
+      item.replaceWith(...lines)
+      this.go(lines[0])
+    }
+    this.nodes.set(item, { more })
     return item
   }
 

@@ -16,9 +16,11 @@ export class Changes {
     })
   }
 
-  /** A change in the words of its row. */
+  /** A change in the words of its row, which a table that was too long doesn't have. */
   told(number) {
-    const [verdict, change, interval, , , , of] = [...this.rows[number].cells].map(cell => cell.textContent)
+    const row = this.rows[number]
+    if (!row) return 'judged; its row is left out of this page'
+    const [verdict, change, interval, , , , of] = [...row.cells].map(cell => cell.textContent)
     return `${of} ${change} points, ${interval}, ${verdict}`
   }
 

@@ -5,13 +5,12 @@ import { phrase, share } from './amounts.mjs'
 import { App } from './app.mjs'
 import { boxes } from './boxes.mjs'
 import { CallTree } from './calltree.mjs'
-import { neighbours } from './calls.mjs'
 import { Changes } from './changes.mjs'
 import { button, choice, element, swatch, toggle } from './element.mjs'
 import { Filters } from './filters.mjs'
 import { FlamePair } from './flamepair.mjs'
 import { Forms } from './forms.mjs'
-import { grownBy, joined } from './joined.mjs'
+import { grownBy, joined, neighboursOfBoth } from './joined.mjs'
 import { LOOK_AT_BOTH } from './look.mjs'
 import { Model } from './model.mjs'
 import { sought } from './selection.mjs'
@@ -65,7 +64,7 @@ export class Comparison extends App {
         ['changes', 'Changes', [...rest.slice(1), rest[0]]],
         ['flame', 'Flame graphs', [this.picked, this.flames.element]],
         ['sandwich', 'Sandwich', [this.title, ...this.around.map(one => one.element)]],
-        ['functions', 'Functions', [this.table.table, this.table.note]],
+        ['functions', 'Functions', this.table.parts],
         ['calls', 'Call tree', [this.calls.element]],
       ],
       {
@@ -96,6 +95,12 @@ export class Comparison extends App {
   show(number) {
     this.isNew = true
     this.change({ tab: 'flame', change: number, function: this.verdicts.changes[number].function })
+  }
+
+  reset() {
+    for (const { flames } of [this.flames, ...this.around]) flames.forEach(flame => flame.widenPath([]))
+    this.picked.textContent = ''
+    super.reset()
   }
 
   draw() {
@@ -138,9 +143,14 @@ export class Comparison extends App {
       const letter = 'AB'[side]
       return [[`${letter}, self`, share(own, all)], [`${letter}, total`, share(total, all)]]
     })
+    const alls = models.map(model => model.weights().all)
     const lists = ['callers', 'callees'].map(what => {
-      const near = neighbours(this.turned(group, what).tree).slice(0, LISTED)
-      return [`${what[0].toUpperCase()}${what.slice(1)}`, near.map(({ label, weight }) => this.listed(label, weight))]
+      const near = neighboursOfBoth(models.map(model => model.around(group)[what]), alls)
+      const rows = near.slice(0, LISTED).map(({ label, weights, part }) => {
+        const [a, b] = weights.map((weight, side) => share(weight, alls[side]))
+        return { group: label, name: models[0].about(label).name, text: `A ${a}, B ${b}`, part }
+      })
+      return [`${what[0].toUpperCase()}${what.slice(1)}`, rows]
     })
     this.side.draw({
       name,
@@ -152,10 +162,6 @@ export class Comparison extends App {
         button('Clear', () => this.change({ function: null }), { title: 'Select no function' }),
       ],
     })
-  }
-
-  listed(group, weight) {
-    return { group, name: this.models[0].about(group).name, text: share(weight, 1), part: weight }
   }
 
   /** The side that is looked at where a view is of one. */
@@ -216,7 +222,7 @@ export class Comparison extends App {
     const { changes } = this.verdicts
     const has = found && (number => found(changes[number].function) || changes[number].path.some(found))
     const shown = this.changes.draw(has, this.look.change)
-    this.matches.textContent = found ? `${shown} of ${changes.length}` : ''
+    this.matches.textContent = found ? `${shown} of ${this.changes.rows.length}` : ''
   }
 
   /** The tree of both, made once of what it is of. */

@@ -53,7 +53,7 @@ export class Flame {
    * node, `paint` may give a colour, the part of the box that has it and a mark before the name, and `say` what is told.
    */
   set(data) {
-    if (data.tree !== this.data?.tree) [this.zoomed, this.at, this.top] = [this.again(data), null, 0]
+    if (data.tree !== this.data?.tree) [this.zoomed, this.at, this.top] = [boxOf(data, this.path()), null, 0]
     this.data = data
     this.draw()
   }
@@ -67,17 +67,10 @@ export class Flame {
     return path.reverse()
   }
 
-  /** The box that was widened, in a new tree: where the same path is still there. */
-  again({ tree }) {
-    const path = this.path()
-    const node = path.length ? nodeAt(tree, path) : null
-    return node && { node, level: path.length - 1 }
-  }
-
-  /** Widens the box of a path, where there is one. */
+  /** Widens the box of a path, where there is one; of none, shows all. */
   widenPath(path) {
-    const node = path.length ? nodeAt(this.data.tree, path) : null
-    this.zoomed = node && { node, level: path.length - 1 }
+    if (!this.data) return
+    Object.assign(this, { zoomed: boxOf(this.data, path), at: null })
     this.draw()
   }
 
@@ -85,8 +78,8 @@ export class Flame {
   range() {
     const { tree, levels } = this.data
     if (!this.zoomed) return [0, tree.total[0]]
-    const { nodes, from } = levels[this.zoomed.level]
-    return [from[nodes.indexOf(this.zoomed.node)], tree.total[this.zoomed.node]]
+    const { from } = levels[this.zoomed.level]
+    return [from[this.zoomed.index], tree.total[this.zoomed.node]]
   }
 
   draw() {
@@ -259,7 +252,7 @@ export class Flame {
     if (!this.data?.levels.length) return
     const { levels, down, tree } = this.data
     const [start, span] = this.range()
-    const here = this.at ?? this.boxIn(0, start)
+    const here = this.at ?? this.zoomed ?? this.boxIn(0, start)
     const from = levels[here.level].from[here.index]
     const inner = down ? 'ArrowDown' : 'ArrowUp'
     const outer = down ? 'ArrowUp' : 'ArrowDown'
@@ -293,4 +286,12 @@ export class Flame {
     this.draw()
     this.moved()
   }
+}
+
+/** The box of a path, outermost group first; null where the tree has none. */
+function boxOf({ tree, levels }, path) {
+  const node = path.length ? nodeAt(tree, path) : null
+  const level = path.length - 1
+  const index = levels[level]?.nodes.indexOf(node) ?? -1
+  return index < 0 ? null : { node, level, index }
 }

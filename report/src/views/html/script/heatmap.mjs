@@ -20,11 +20,13 @@ export class HeatMap {
       'aria-label':
         'Heat map: a column a second, its parts upwards. Drag to select, or arrows with Shift; Enter selects one, Escape all',
       onpointerdown: event => {
+        if (event.button !== 0) return
         this.canvas.setPointerCapture(event.pointerId)
         this.drag = this.cellAt(event)
       },
       onpointermove: event => this.move(event),
       onpointerup: event => this.release(event),
+      onpointercancel: () => (this.drag = null),
       onpointerleave: () => this.told(''),
       onkeydown: event => this.key(event),
       onfocus: () => this.draw(),

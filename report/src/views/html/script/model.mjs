@@ -4,7 +4,7 @@ import { calls, calleesOf, callersOf, folded, inverted, outermost } from './call
 import { boxes, ranked } from './boxes.mjs'
 import { functions } from './functions.mjs'
 import { HIDDEN, INLINED, functionOf, length, MADE, moduleOf, nameOf } from './profile.mjs'
-import { filtered, weigh } from './selection.mjs'
+import { escaped, filtered, weigh } from './selection.mjs'
 import { weighSpots } from './spots.mjs'
 
 /** What frames may be shown as. */
@@ -104,6 +104,15 @@ export class Model {
   /** The first label of a group; -1 where it has none. */
   labelOf(group) {
     return this.groups().first[group] ?? -1
+  }
+
+  /** The filter that finds a group's function; null where none does: of a module, and of what stands for no code. */
+  filterOf(group) {
+    const label = this.labelOf(group)
+    if (label < 0 || this.look.by === 'module' || this.about(group).flags & MADE) return null
+    const [name, whole] = [functionOf(this.profile, label), nameOf(this.profile, label)]
+    // A profile that was made by line has the line in each name.
+    return `^${escaped(name)}${name === whole ? '' : ' \\([^()]*:\\d+\\)'}$`
   }
 
   /** What is known of a group: the same object each time. */

@@ -52,7 +52,7 @@ export class Page extends App {
     this.tabs = new Tabs(
       [
         ['flame', 'Flame graph', [this.flame.element]],
-        ['functions', 'Functions', [element('p', { class: 'lead' }, ABOUT_TABLE), this.table.table, this.table.note]],
+        ['functions', 'Functions', [element('p', { class: 'lead' }, ABOUT_TABLE), ...this.table.parts]],
         ['sandwich', 'Sandwich', [this.title, this.callers.element, this.callees.element]],
         ['calls', 'Call tree', [this.calls.element]],
         ...(code ? [['code', 'Source', [this.source.element]]] : []),
@@ -70,6 +70,12 @@ export class Page extends App {
   change(changed) {
     // Groups' numbers are of their grouping.
     super.change(changed.by ? { ...changed, function: null, zoom: '' } : changed)
+  }
+
+  reset() {
+    // The address doesn't keep a path that is too long.
+    this.flame.widenPath([])
+    super.reset()
   }
 
   /** Selects a function: the panel shows it. */
@@ -152,8 +158,13 @@ export class Page extends App {
     const near = tree => neighbours(tree).slice(0, LISTED).map(({ label, weight }) => listed(label, weight))
     const number = this.codeOf(group)
     const { name, module } = model.about(group)
-    const exact = `^${name.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&')}$`
+    const exact = model.filterOf(group)
     const filter = (what, text, title) => button(text, () => this.change({ [what]: exact }), { title })
+    const filters = [
+      filter('focus', 'Focus', 'Only stacks that have this function'),
+      filter('ignore', 'Ignore', 'No stacks that have this function'),
+      filter('hide', 'Hide', 'Stacks without this function'),
+    ]
     this.side.draw({
       name,
       module,
@@ -164,9 +175,7 @@ export class Page extends App {
       does: [
         button('Callers and callees', () => this.change({ tab: 'sandwich' })),
         ...(number >= 0 ? [button('Source', () => this.change({ tab: 'code' }))] : []),
-        filter('focus', 'Focus', 'Only stacks that have it'),
-        filter('ignore', 'Ignore', 'No stacks that have it'),
-        filter('hide', 'Hide', 'Stacks without it'),
+        ...(exact === null ? [] : filters),
         button('Clear', () => this.change({ function: null }), { title: 'Select no function' }),
       ],
       lists: [

@@ -25,13 +25,18 @@ export function expression(text) {
   }
 }
 
+/** An expression that matches a text as it stands. */
+export function escaped(text) {
+  return text.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&')
+}
+
 /** What is sought, in small or large letters: an expression, or what is none as it stands. */
 export function sought(text) {
   try {
     return new RegExp(expression(text).source, 'iu')
   } catch {
     // Half written, or text that is meant as it stands.
-    return new RegExp(text.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&'), 'iu')
+    return new RegExp(escaped(text), 'iu')
   }
 }
 

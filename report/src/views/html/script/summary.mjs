@@ -19,7 +19,7 @@ export function summaryOf(model) {
   return [element('b', {}, phrase(all, unit)), `, ${share(all, counted)} of all: ${span}${some}`]
 }
 
-/** The flags of `uniprof report` that select the same. */
+/** The flags of `uniprof report` that select the same, or a comment that says where none do. */
 export function flagsOf({ look, profile }) {
   const { tick_ns, tasks } = profile.about
   const seconds = ticks => `${((ticks * tick_ns) / 1e9).toFixed(tick_ns < 1000 ? 9 : 6)}s`
@@ -27,8 +27,12 @@ export function flagsOf({ look, profile }) {
   const flags = []
   if (look.from > 0) flags.push(`--from ${seconds(look.from)}`)
   if (look.to < Infinity) flags.push(`--to ${seconds(look.to)}`)
-  for (const task of look.tasks ?? []) flags.push(`--vcpu ${tasks[task][2]}`)
+  // Tasks of several recordings, or of several guests, may have one number.
+  const numbers = new Set(Array.from(look.tasks ?? [], task => tasks[task][2]))
+  const isAlone = tasks.every(([, , number], task) => look.tasks?.has(task) || !numbers.has(number))
+  if (isAlone) for (const number of numbers) flags.push(`--vcpu ${number}`)
   for (const [name] of FILTERS) if (look[name]) flags.push(`--${name} ${quoted(look[name])}`)
   if (!look.inlines) flags.push('--no-inlines')
+  if (!isAlone) flags.push('# --vcpu would select more tracks')
   return flags
 }

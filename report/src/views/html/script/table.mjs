@@ -11,6 +11,8 @@ import { INLINED } from './profile.mjs'
 const ROWS_MAX = 1000
 const ROWS_FIRST = 100
 const REST_MS = 250
+/** Rows on paper: page.css hides the later ones. */
+const ROWS_PRINTED = 60
 
 /** A table without rows, as pages of one profile hold it. */
 export function emptyTable() {
@@ -31,10 +33,12 @@ export function emptyTable() {
 export class Table {
   /** `change` is told how to sort, `picked` which function was asked for. */
   constructor(table, { change, picked }) {
-    Object.assign(this, { table, picked })
+    this.picked = picked
     this.body = table.tBodies[0]
     this.body.addEventListener('click', event => this.pick(event.target.closest('tr')))
     this.note = element('p', { class: 'note' })
+    this.printed = element('p', { class: 'note print' }, `Printed are the first ${ROWS_PRINTED} rows.`)
+    this.parts = [table, this.note, this.printed]
     this.headings = [...table.querySelectorAll('th[data-key]')]
     for (const heading of this.headings) {
       const key = heading.dataset.key
@@ -82,6 +86,7 @@ export class Table {
     this.body.replaceChildren(...made(0, ROWS_FIRST))
     clearTimeout(this.rest)
     this.rest = setTimeout(() => this.body.append(...made(ROWS_FIRST, ROWS_MAX)), REST_MS)
+    this.printed.hidden = shown.length <= ROWS_PRINTED
     const more = shown.length - ROWS_MAX
     const none = rows.length ? 'No function has what is sought.' : 'Nothing is in the selection.'
     this.note.textContent = more > 0 ? `${more} more are not shown: search for them.` : shown.length ? '' : none

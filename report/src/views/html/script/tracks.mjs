@@ -38,6 +38,7 @@ export class Tracks {
       onpointerdown: event => this.press(event),
       onpointermove: event => this.move(event),
       onpointerup: event => this.release(event),
+      onpointercancel: () => (this.drag = null),
       onpointerleave: () => this.told(''),
       ondblclick: () => this.change({ from: 0, to: Infinity }),
       onkeydown: event => this.key(event),
@@ -49,7 +50,8 @@ export class Tracks {
       hidden: tasks.length <= FIRST,
     })
     this.legend = element('p', { class: 'legend' })
-    this.element = element('div', { class: 'timeline' }, this.names, this.canvas, this.more)
+    this.rest = element('p', { class: 'note' })
+    this.element = element('div', { class: 'timeline' }, this.names, this.canvas, this.more, this.rest)
     this.under = element('div', { class: 'under' }, this.legend, this.listOfBands(), this.listOfLapses())
     this.list()
   }
@@ -58,8 +60,9 @@ export class Tracks {
   list() {
     const { tasks, recordings } = this.model.profile.about
     this.shown = this.order.slice(0, this.isAll ? MOST : FIRST)
-    const left = Math.min(this.order.length, MOST) - FIRST
+    const left = this.order.length - this.shown.length
     this.more.textContent = this.isAll ? 'Fewer tracks' : `${left} more tracks`
+    this.rest.textContent = this.isAll && left ? `${left} have no track: only the row of all shows them` : ''
     const counts = new Map()
     for (const [, , , name] of tasks) counts.set(name, (counts.get(name) ?? 0) + 1)
     const all = button('all', () => this.change({ tasks: null }), { class: 'track', title: 'All tracks' })
@@ -242,6 +245,7 @@ export class Tracks {
   }
 
   press(event) {
+    if (event.button !== 0) return
     this.canvas.setPointerCapture(event.pointerId)
     this.drag = this.time(event)
   }

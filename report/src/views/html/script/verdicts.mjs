@@ -2,7 +2,7 @@
 // graph. Nothing is judged here.
 
 import { Columns, fromBase64, inflated } from './bytes.mjs'
-import { nodeAt } from './boxes.mjs'
+import { childrenOf, nodeAt } from './boxes.mjs'
 
 /** Reads the changes, as base64 text. */
 export async function decodeVerdicts(text) {
@@ -24,9 +24,9 @@ export class Verdicts {
   shownBy(tree, inverted) {
     const { labels, parents, total, own } = tree
     if (inverted) return node => (node && parents[node] === 0 ? this.known.get(keyOf(labels[node], 'self')) : undefined)
-    const paths = new Map()
+    const [paths, children] = [new Map(), childrenOf(parents)]
     this.changes.forEach(({ path }, number) => {
-      const node = path.length ? nodeAt(tree, path) : null
+      const node = path.length ? nodeAt(tree, path, children) : null
       if (node) paths.set(node, number)
     })
     return node => {
