@@ -41,8 +41,8 @@ Examples:
   uniprof compare before after                 folders of `uniprof record --runs 5 -o before -- ./old`
 
 Runs end when every question is settled: a change is certain, or a change of the size --detect is excluded; or after \
-the most runs. Questions are the processor time (the wall time, where that is unknown), and functions with at least \
-10 % of the samples. \
+the most runs. Questions are the processor time (the wall time, where that is unknown), and functions with 10 to \
+90 % of the samples. \
 However many runs it takes, of all changes that are called certain, at most --false-discoveries are not.")]
 pub struct Args {
     /// The command before, as a shell reads it, or a folder of recordings
@@ -158,7 +158,6 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         Some(folders) => compare_folders(&args, folders, &library, &options)?,
         None => compare_commands(&args, &library, &options)?,
     };
-    args.verdicts.refuse_empty(&found)?;
     args.verdicts.refuse_missing(&found)?;
     let written = args.verdicts.write(&found);
     args.verdicts.apply_rules(&found, written)
@@ -176,6 +175,7 @@ fn compare_folders(
     let tables = Tables::of_builds(library);
     let look = Look::new(&recordings, &tables, options);
     let mut found = look.compare(&Sequence::new(1))?;
+    args.verdicts.refuse_empty(&found)?;
     if !folders::are_in_turns(found_sides(&recordings).each_ref().map(Vec::as_slice)) {
         found.warnings.push(
             "the runs of A and B were not made in turns, so load that came meanwhile looks like a change; `uniprof \
@@ -235,6 +235,7 @@ fn compare_commands(args: &Args, library: &Library, options: &DiffOptions) -> an
         }
         if sequence.is_look(pair + 1) {
             let mut look = Look::new(&recordings, &tables, options).compare(&sequence)?;
+            args.verdicts.refuse_empty(&look)?;
             let standing = Standing::new(&look, &look.times.unwrap_or_default(), size);
             progress.stands(&standing);
             let is_settled = standing.open.is_empty();

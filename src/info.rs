@@ -40,7 +40,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
         || !found.damaged_sections.is_empty()
         || found.spans.are_incomplete();
     let mut account = Account {
-        read: found.rows,
+        read: found.samples,
         ..Account::default()
     };
     account.add_recording(&recording);

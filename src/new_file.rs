@@ -1,6 +1,7 @@
 //! Creates every output file: new, under a temporary name, then renamed to its output path. Whatever is at that path,
-//! be it another user's file or a link, is replaced and never opened. So nobody who has it open can read what is
-//! written. Pipes and devices are opened if they belong to the user or to root.
+//! be it another user's file or a link, is replaced and never opened; only a recorder opens a file of its own user, to
+//! see whether another one has locked it. So nobody who has it open can read what is written. Pipes and devices are
+//! opened if they belong to the user or to root.
 
 use anyhow::{Context, bail};
 use nix::unistd::geteuid;

@@ -22,7 +22,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use deadline::Deadline;
 use delivery::{Delivery, Fate, Left};
 use server::Server;
-use spool::Spool;
+use spool::{Scope, Spool};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -41,8 +41,8 @@ Examples:
   uniprof push --to http://localhost:4318 --spool /var/spool/uniprof
   ssh dom0 uniprof record -o - 7 | uniprof push --to http://localhost:4040 --spool spool -")]
 pub struct Args {
-    /// Recordings. None: what waits in the spool is sent, also if it was for another server. `-`: a recording that
-    /// comes now on standard input, each interval when it is over, through a spool
+    /// Recordings. None: what waits in the spool for this server is sent. `-`: a recording that comes now on standard
+    /// input, each interval when it is over, through a spool
     #[arg(value_name = "FILE", required_unless_present = "spool", add = crate::candidates::recordings())]
     files: Vec<PathBuf>,
     /// Where to: the address of the server, or the whole URL if it takes profiles under another path
@@ -63,6 +63,9 @@ pub struct Args {
     /// Most bytes in the spool; beyond them nothing new is taken
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_bytes, requires = "spool")]
     spool_size: u64,
+    /// Without recordings: deliver all that waits in the spool in this format, also what was for other servers
+    #[arg(long, requires = "spool", conflicts_with = "files")]
+    all: bool,
     /// How long to try again while the server is away or busy, from the last success on
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = parse_duration)]
     retry_for: Duration,
@@ -97,14 +100,14 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     };
     let (client, warning) = server.client()?;
     warning.iter().for_each(|warning| say(warning));
-    // Who names no recording wants all that waits there to go to this server.
-    let ending = if args.files.is_empty() {
-        client.protocol.name.to_owned()
-    } else {
-        client.ending()
+    let scope = match (args.files.is_empty(), args.all) {
+        (false, _) => Scope::Own,
+        (true, false) => Scope::Older,
+        (true, true) => Scope::All,
     };
+    let ending = client.ending();
     let spool = match &args.spool {
-        Some(folder) => Some(Spool::open(folder, args.spool_size, ending)?),
+        Some(folder) => Some(Spool::open(folder, args.spool_size, ending, scope)?),
         None => None,
     };
     if args.files.iter().any(|file| file == Path::new("-")) {
@@ -154,12 +157,15 @@ impl Push<'_> {
             let read = self.read(file, client.protocol, &mut |message| loop {
                 match delivery.attempt(&message.body, file) {
                     Fate::Delivered => break Ok(()),
-                    Fate::Later(pause) => delivery.pause(pause),
+                    Fate::Later(failure) => {
+                        if let Err(why) = delivery.wait(&failure) {
+                            break Err(stop(&mut end, why + LATER));
+                        }
+                    }
                     Fate::Refused(why) => {
                         refused = Some(why);
                         break Ok(());
                     }
-                    Fate::Undelivered(why) => break Err(stop(&mut end, why + LATER)),
                     Fate::Unusable(why) => break Err(stop(&mut end, why)),
                 }
             });
@@ -206,8 +212,14 @@ impl Push<'_> {
         let waiting = spool.waiting().map_or(0, |all| all.len());
         let (url, folder) = (&client.url, spool.folder().display());
         let again = format!(
-            "profiles that wait in {folder}: {waiting}; `uniprof push --spool {folder} --to URL` delivers them"
+            "profiles that wait in {folder}: {waiting}; `uniprof push --spool {folder} --to {url}` delivers them"
         );
+        let others = spool.others();
+        if self.args.files.is_empty() && others > 0 {
+            inform(&format!(
+                "profiles that wait in {folder} for other servers: {others}; --all delivers them to this one"
+            ));
+        }
         match left {
             Left::Nothing => {}
             Left::ToAnother => say(&format!(

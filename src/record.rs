@@ -392,7 +392,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     #[cfg(feature = "report")]
     let is_embedded = args
         .named_file()
-        .is_none_or(|file| embed(&args, file, &summary));
+        .is_none_or(|file| embed(&args, file, &summary, recorded.is_in_place));
     #[cfg(feature = "report")]
     let is_pushed = recorded
         .pusher
@@ -402,6 +402,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     #[cfg(feature = "report")]
     if !summary.is_empty()
         && summary.bytes > 0
+        && recorded.is_in_place
         && let Some(file) = args.named_file().filter(|file| is_regular(file))
     {
         let file = shell_word(file);
@@ -443,13 +444,21 @@ fn shell_word(path: &Path) -> String {
 }
 
 /// Embeds what a report on another machine needs of the images, unless the user declined. Returns whether it did not
-/// fail. The recording is complete without it.
+/// fail. The recording is complete without it. `is_in_place`: its file was still at `path` when it ended.
 #[cfg(feature = "report")]
-pub fn embed(args: &Args, path: &Path, summary: &Summary) -> bool {
+pub fn embed(args: &Args, path: &Path, summary: &Summary, is_in_place: bool) -> bool {
     // If the output failed, its disk is most likely full. If there are no bytes, the file is an earlier recording.
     let is_whole = !summary.is_empty() && summary.bytes > 0 && summary.output_error.is_none();
     if args.no_embed || !is_whole || !is_regular(path) {
         return true;
+    }
+    if !is_in_place {
+        let path = path.display();
+        terminal::say(format_args!(
+            "uniprof: nothing was embedded: by now another file is at {path}; this recording was moved or removed \
+             meanwhile"
+        ));
+        return false;
     }
     let Ok(_lock) = destination::lock(path) else {
         let path = path.display();
@@ -530,6 +539,9 @@ fn give_up_when_stopped(done: &AtomicBool) {
 /// What was recorded, and who pushes it.
 pub struct Recorded {
     summary: Summary,
+    /// Whether its file was still at its path when it ended.
+    #[cfg(feature = "report")]
+    is_in_place: bool,
     #[cfg(feature = "report")]
     pusher: Option<pushing::Pusher>,
 }
@@ -580,6 +592,8 @@ fn record_beside<T>(
         return Ok(Recorded {
             summary: summary?,
             #[cfg(feature = "report")]
+            is_in_place: true,
+            #[cfg(feature = "report")]
             pusher: None,
         });
     }
@@ -602,6 +616,8 @@ fn record_beside<T>(
     let summary = uniprof_record::record(source, writer, &plan, counters);
     drop((shown, beside));
     Ok(Recorded {
+        #[cfg(feature = "report")]
+        is_in_place: output.is_in_place(),
         summary: summary::kept_in(output, summary)?,
         #[cfg(feature = "report")]
         pusher,

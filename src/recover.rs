@@ -158,7 +158,11 @@ fn report(recovered: &Recovered, args: &Args) {
         return;
     }
     let (bytes, lost) = (recovered.skipped_bytes, recovered.lost_samples);
-    let places = places + recovered.undecodable.len() as u64;
+    let places = recovered.damaged_places();
+    if places == 0 {
+        // Only the end is missing, as listed above.
+        return;
+    }
     let plural = if places == 1 { "" } else { "s" };
     say(format_args!(
         "uniprof: damage at {places} place{plural}, {bytes} bytes skipped, at least {lost} samples \

@@ -15,10 +15,12 @@ fn in_part(subcommand: &str) -> Option<&'static str> {
         }
         "top" => "shown, but of a stream that was damaged or cut off",
         "export" | "info" | "dump" => "written, but of a recording that is not whole",
-        "bundle" => "written, but an image that samples need was not found",
+        "bundle" => {
+            "written, but an image that samples need was not found, or some of its tables are left out"
+        }
         "push" => {
-            "delivered, or kept in the spool, but not everything: some profile is refused or waits, or a recording is \
-             not whole"
+            "delivered, or kept in the spool, but not everything: some profile is refused or waits, or a recording or \
+             its names are not whole"
         }
         "import" => "imported, but something in the input is wrong; nothing else of it is lost",
         "recover" => "recovered, but not everything",

@@ -295,6 +295,46 @@ fn a_side_without_a_sample_that_counts_is_refused() {
     }
 }
 
+/// A signal ends a run as well as an exit, and its times are known.
+#[test]
+fn runs_that_a_signal_ends_have_times() {
+    let folder = tempfile::tempdir().unwrap();
+    let work = format!("{}; kill -KILL $$", counting(50_000));
+    let words = [
+        "compare", "-i", "-n", "2", "--warmup", "0", "--json", &work, &work,
+    ];
+    let ended = run(&mut in_folder(folder.path(), &words));
+    assert!(ended.status <= 1, "{}", ended.stderr);
+    let found: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    let times = &found["times"];
+    assert!(times["processor"]["ratio"].is_number(), "{times}");
+    assert!(times["wall"]["ratio"].is_number(), "{times}");
+}
+
+#[test]
+fn runs_without_a_sample_that_counts_are_refused_at_the_first_look() {
+    let folder = tempfile::tempdir().unwrap();
+    let work = counting(50_000);
+    let words = [
+        "compare",
+        "--thread",
+        "nosuch",
+        "--detect",
+        "0.001%",
+        "--warmup",
+        "0",
+        "--prepare",
+        "echo >> prepared",
+        &work,
+        &work,
+    ];
+    let ended = run(&mut in_folder(folder.path(), &words));
+    assert_eq!(ended.status, 2, "{}", ended.stderr);
+    assert!(ended.stderr.contains("A has no sample"), "{}", ended.stderr);
+    let prepared = std::fs::read_to_string(folder.path().join("prepared")).unwrap();
+    assert_eq!(prepared.lines().count(), 8);
+}
+
 #[test]
 fn runs_record_their_waits_if_those_are_compared() {
     let folder = tempfile::tempdir().unwrap();

@@ -29,7 +29,7 @@ __attribute__((noinline)) void compute(double seconds) {
 __attribute__((noinline)) void stalls_once(void) { compute(3); sum++; }
 __attribute__((noinline)) void does_little(double seconds) {
     for (double end = now() + seconds; now() < end;) {
-        compute(0.00025);
+        compute(0.0005);
         usleep(30000);
     }
 }
@@ -97,7 +97,7 @@ enum By {
 
 /// The ways, by name.
 const WAYS: [(&str, By); 6] = [
-    ("busy", By::Trigger("busy>2.5% for 2s")),
+    ("busy", By::Trigger("busy>5% for 2s")),
     ("silent", By::Trigger("silent for 2s")),
     ("share", By::Trigger("share(stalls_once)>60% for 1s")),
     ("crash", By::Trigger("crash")),

@@ -34,6 +34,18 @@ fn record(file: &Path, flags: &[&str], command: &[&str]) -> Option<Output> {
     Some(output)
 }
 
+#[test]
+fn a_window_tells_how_many_samples_and_waits_it_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.uprof");
+    let program = ["sh", "-c", "sleep 0.1; sleep 0.1"];
+    let Some(output) = record(&file, &["--keep", "10s"], &program) else {
+        return;
+    };
+    let said = text(&output.stderr);
+    assert!(said.contains(" samples and waits are in "), "{said}");
+}
+
 /// The stacks of the waits, with their time in microseconds.
 fn folded(file: &Path) -> String {
     let mut export = uniprof();

@@ -86,6 +86,27 @@ fn empty_recordings_replace_none() {
     assert_eq!(names(folder.path()), ["run.uprof", "run.uprof.old"]);
 }
 
+/// As if another recorder had taken the path, and had ended by now.
+#[test]
+fn nothing_is_embedded_into_another_file_at_the_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.uprof");
+    let (_busy, target) = busy();
+    let mut command = kit::uniprof();
+    command.args(["record", "-F", "499", "-d", "2s", "-o"]);
+    command.arg(&file).arg(&target).stderr(Stdio::piped());
+    let recorder = command.spawn().unwrap();
+    kit::wait_until("the file", Duration::from_secs(10), || file.exists());
+    std::fs::rename(&file, folder.path().join("moved.uprof")).unwrap();
+    std::fs::write(&file, "another").unwrap();
+    let (status, said) = status_and_text(&recorder.wait_with_output().unwrap());
+    assert_eq!(status, 1, "{said}");
+    assert!(said.contains("by now another file is at"), "{said}");
+    assert!(!said.contains("Next:"), "{said}");
+    assert_eq!(std::fs::read(&file).unwrap(), b"another");
+    assert!(sound_samples(&folder.path().join("moved.uprof")) > 0);
+}
+
 /// A separate disk, unmounted on drop.
 struct Disk(tempfile::TempDir);
 

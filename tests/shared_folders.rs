@@ -2,6 +2,7 @@
 //! and never written to, so that only the owner can read a recording. This is tested with and without the
 //! kernel's own protection (`fs.protected_*`).
 
+use nix::fcntl::{Flock, FlockArg};
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown, symlink};
@@ -113,8 +114,9 @@ fn nothing_is_written_into_what_another_user_put_there() {
         for way in ways() {
             let folder = shared();
             let at = |name: &str| folder.path().join(name);
-            // The other user keeps this file open.
+            // The other user keeps this file open, and locks it as a recorder does.
             let held = others_file(&at("empty"));
+            let held = Flock::lock(held, FlockArg::LockExclusive).unwrap();
             let output = run(&way, &at("empty"));
             let said = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.code() < Some(2), "{way:?}: {said}");

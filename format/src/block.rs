@@ -203,7 +203,7 @@ impl<'a> Block<'a> {
                 // The library would put several frames together.
                 let frame_bytes = zstd::zstd_safe::find_frame_compressed_size(&self.stored);
                 if frame_bytes.is_ok_and(|bytes| bytes != self.stored.len()) {
-                    return Err(Fault::Zstd("the payload is more than one frame".into()));
+                    return Err(Fault::Zstd("the payload is not one whole frame".into()));
                 }
                 zstd::bulk::decompress(&self.stored, raw_bytes)
                     .map_err(|error| Fault::Zstd(error.to_string()))?

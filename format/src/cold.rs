@@ -292,7 +292,7 @@ impl LossReason {
             LossReason::RingFull => "dropped: the recorder's ring was full",
             LossReason::KernelBuffer => "dropped: the kernel's buffer was full",
             LossReason::ReadFailed => "failed to read the guest",
-            LossReason::Deadline => "deadlines missed",
+            LossReason::Deadline => "samples of missed deadlines",
             LossReason::EventsLost => "names or mappings lost",
             LossReason::Damaged => "lost with damaged parts of the file",
             LossReason::WaitsLost => "waits of unknown length or records of them, left out",

@@ -72,8 +72,8 @@ impl Recovered {
         Loss::new(LossReason::Damaged, count, [block.first_ns, block.last_ns])
     }
 
-    /// The number of damaged places. A missing end is none; the reason of the new one says it.
-    fn damaged_places(&self) -> u64 {
+    /// The number of damaged places. A missing end is none; the reason of the new recording's end says it.
+    pub fn damaged_places(&self) -> u64 {
         let damages = self.damages.iter();
         let damages = damages.filter(|damage| damage.kind != DamageKind::Unfinished);
         let listed = damages.count() + self.undecodable.len();

@@ -119,8 +119,8 @@ pub(crate) struct Scanner {
     sequence: u32,
     /// Checksum of the header of block 0, if it was found.
     first: Option<u32>,
-    /// Sequence number of the next block of another recording that was appended.
-    foreign: Option<u32>,
+    /// Sequence number of the next block of another recording that was appended, and the samples before it.
+    foreign: Option<(u32, u64)>,
     samples_seen: u64,
     last_ns: Option<u64>,
     rechecked_bytes: u64,
@@ -264,15 +264,19 @@ impl Scanner {
     }
 
     /// Whether a sound block came before, or is of another recording: that begins with a block 0 that is not this
-    /// one's, and goes on as long as its blocks follow each other.
+    /// one's, and goes on as long as its blocks follow each other, in number and in samples.
     fn is_repeated(&mut self, header: &BlockHeader) -> bool {
-        let sequence = header.sequence.get();
+        let (sequence, samples_before) = (header.sequence.get(), header.samples_before.get());
         let begins = sequence == 0 && self.sequence > 0;
         if begins && self.first != Some(header.header_crc.get()) {
-            self.foreign = Some(0);
+            self.foreign = Some((0, samples_before));
         }
-        if self.foreign == Some(sequence) {
-            self.foreign = sequence.checked_add(1);
+        // Both may be at the same place: then it is this one's.
+        let place = (sequence, samples_before);
+        let is_own = place == (self.sequence, self.samples_seen);
+        if self.foreign == Some(place) && !is_own {
+            let samples = samples_before.saturating_add(u64::from(header.samples.get()));
+            self.foreign = sequence.checked_add(1).map(|next| (next, samples));
             return true;
         }
         self.ended || sequence < self.sequence

@@ -217,6 +217,13 @@ fn two_recordings_in_one_file_are_read_as_the_first() {
         assert!(found.eq(0..blocks.len() as u32), "{first} bytes");
         assert_eq!(damages.len(), 1, "{damages:?}");
     }
+    // Blocks of another one inside, whose next number is that of the block behind them.
+    let inner = &other[..ends_at(&whole(&other)[4])];
+    let both = [&bytes[..cut], inner, &bytes[cut..]].concat();
+    let (found, damages) = split(read_both(&both).unwrap());
+    let found = found.iter().map(|block| block.sequence);
+    assert!(found.eq(0..blocks.len() as u32), "{damages:?}");
+    assert_eq!((damages.len(), damages[0].samples), (1, Some(0)));
 }
 
 #[test]

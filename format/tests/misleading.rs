@@ -114,7 +114,7 @@ fn a_payload_of_two_frames_is_refused() {
     let (head, tail) = payload.split_at(3);
     let (rows, message) = read(&[frame(head), frame(tail)].concat());
     assert_eq!(rows, 0);
-    assert!(message.unwrap().contains("more than one frame"));
+    assert!(message.unwrap().contains("not one whole frame"));
 }
 
 #[test]

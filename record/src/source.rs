@@ -375,7 +375,7 @@ pub trait StopWorld: Send {
     fn between(&mut self, sink: &mut Sink) -> Result<Life, SourceError>;
 
     /// Lets go of a guest that needs the sampler even between samples, as it may take a minute to write what is left.
-    /// Called once, after the last sample.
+    /// Called again and again after the last sample, until all is written. Must be cheap once nothing is left to do.
     fn release(&mut self) {}
 
     /// Totals for the end of the recording, such as round trips or hypercalls: name and count.

@@ -47,6 +47,7 @@ struct Calls {
     resumes: AtomicU32,
     looks: AtomicU32,
     betweens: AtomicU32,
+    releases: AtomicU32,
 }
 
 fn next(count: &AtomicU32) -> u32 {
@@ -125,6 +126,10 @@ impl StopWorld for FakeGuest {
         } else {
             Ok(Life::Alive)
         }
+    }
+
+    fn release(&mut self) {
+        next(&self.calls.releases);
     }
 }
 
@@ -588,6 +593,25 @@ fn what_the_recorder_does_after_the_last_sample_is_no_part_of_the_recording() {
     let mut losses = found.losses.iter();
     let unnamed = losses.find(|loss| loss.reason == LossReason::EventsLost);
     assert_eq!(unnamed.map(|loss| loss.last_ns), Some(end_ns));
+}
+
+/// A thread that could not be let go of at once stops later, and must not wait for the last bytes.
+#[test]
+fn a_guest_is_let_go_of_while_the_end_is_written() {
+    let (source, calls) = fake(1, Faults::default());
+    let mut is_let_go = false;
+    let (summary, _) = record_into(source, &plan(50), |_, offered| {
+        if std::thread::current().name() == Some("uniprof-encoder") && !is_let_go {
+            is_let_go = (0..10_000).any(|_| {
+                std::thread::sleep(Duration::from_millis(1));
+                calls.releases.load(Ordering::Relaxed) > 2
+            });
+            assert!(is_let_go, "it waits for the encoder");
+        }
+        Ok(offered)
+    });
+    assert_eq!(summary.unwrap().output_error, None);
+    assert!(is_let_go, "the encoder wrote nothing");
 }
 
 /// Steps of the wall clock have no effect, because only pairs of clock values contain it.

@@ -55,14 +55,14 @@ pub struct Profile {
     /// The slowest calls, as many as the options ask for.
     pub slowest: Vec<slowest::SlowCall>,
     /// What is known of each recording beside its stacks.
-    pub not_counted: Vec<NotCounted>,
+    pub of_recordings: Vec<OfRecording>,
     /// Warnings: images that were refused, blocks that can't be decoded.
     pub warnings: Vec<String>,
 }
 
-/// The account of one recording, and its samples that are not counted because of their state.
+/// What is known of one recording beside its stacks.
 #[derive(Debug, Default)]
-pub struct NotCounted {
+pub struct OfRecording {
     /// Its samples and losses.
     pub account: Account,
     /// Addresses where the guest idled, although its recorder could not detect idleness.
@@ -71,8 +71,8 @@ pub struct NotCounted {
     pub(crate) survey: Option<Survey>,
 }
 
-impl NotCounted {
-    /// The survey of `recording`, whose samples these are.
+impl OfRecording {
+    /// The survey of `recording`, of which this is known.
     pub(crate) fn survey(&self, recording: &Recording) -> Survey {
         let made = || survey(recording, &self.idle.of(recording), &|_, _| ());
         self.survey.clone().unwrap_or_else(made)

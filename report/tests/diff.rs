@@ -241,6 +241,7 @@ fn names_of_functions_are_code_in_all_sentences_of_markdown() {
                 Fragment::Function("<T as `U`>::f|g".to_owned()),
                 Fragment::Words("processor time".to_owned()),
             ],
+            is_timed: true,
         },
         size: 0.05,
     });
@@ -406,9 +407,27 @@ fn a_question_is_settled_if_a_change_is_certain_or_excluded() {
     assert_eq!(open(&times, 5.0), []);
     // The certain one is settled, whatever its size, and so are those that it pushed.
     assert_eq!(open(&times, 1e-6), []);
-    let equal = compare(&a, &[&recorded(11, 30, &NAMES), &recorded(12, 30, &NAMES)]);
+    let mut equal = compare(&a, &[&recorded(11, 30, &NAMES), &recorded(12, 30, &NAMES)]);
     let left = Standing::new(&equal, &times, 1e-6).open;
     assert_eq!(left.len(), 3, "{left:?}");
+    // A change of the share by this is excluded. That of the function's time is if the whole stays, but not of a part
+    // of the samples, of which the processor time says nothing.
+    let relative = equal.verdicts.changes.iter().filter_map(|it| it.relative);
+    let widest = relative.fold(0.0_f64, |most, (low, high)| most.max(high).max(-low));
+    let same = Times {
+        wall: None,
+        processor: ratio([1.0, 1.1, 0.9, 1.0]),
+    };
+    let open_of = |equal: &Diff, times: &Times| Standing::new(equal, times, widest * 1.001).open;
+    assert_eq!(open_of(&equal, &same), []);
+    assert_ne!(open_of(&equal, &Times::default()), []);
+    equal.options.gather.filter.from_ns = Some(1);
+    assert_ne!(open_of(&equal, &same), []);
+    // Of all samples but a few, the time of the whole is asked about instead.
+    for change in &mut equal.verdicts.changes {
+        (change.estimate.a, change.estimate.b) = (0.95, 0.92);
+    }
+    assert_eq!(open_of(&equal, &same), []);
     let vague = Times {
         wall: None,
         processor: ratio([1.5, 0.9, 1.0, 1.3]),

@@ -4,6 +4,7 @@
 use super::Args;
 use super::client::Client;
 use super::deadline::Deadline;
+use super::delivery::without_numbers;
 use super::spool::Spool;
 use crate::memory;
 use crate::outcome::describe;
@@ -53,8 +54,7 @@ impl<'a> Conversion<'a> {
 
     /// Says something once: its numbers may differ from interval to interval.
     pub fn say_once(&mut self, what: &str) {
-        let is_number = |letter: char| letter.is_ascii_digit() || letter == '.';
-        if self.said.len() < SAID_MAX && self.said.insert(what.replace(is_number, "")) {
+        if self.said.len() < SAID_MAX && self.said.insert(without_numbers(what)) {
             say(what);
         }
     }

@@ -88,6 +88,24 @@ impl Deadline {
         drop(self.changed.wait_timeout_while(before, length, same));
     }
 
+    /// Pauses, but not once the recording is over.
+    pub fn pause_while_open(&self, length: Duration) {
+        let open = |state: &mut State| state.closed.is_none();
+        drop(self.changed.wait_timeout_while(self.lock(), length, open));
+    }
+
+    /// Whether what was tried at `tried` is to be tried again now: it is time, or the recording has ended since.
+    pub fn is_due(&self, tried: Instant, again: Instant) -> bool {
+        let ended = |closed: Instant| closed > tried;
+        Instant::now() >= again || self.lock().closed.is_some_and(ended)
+    }
+
+    /// Whether the recording is over and nobody wants to wait any more.
+    pub fn is_hurried(&self) -> bool {
+        let state = self.lock();
+        state.closed.is_some() && state.is_hurried
+    }
+
     /// Waits until something new is there or the recording is over, at most for `length`.
     pub fn wait_for_news(&self, length: Duration) {
         let idle = |state: &mut State| !state.has_news && state.closed.is_none();
@@ -111,7 +129,10 @@ mod tests {
             std::thread::sleep(Duration::from_millis(20));
             deadline.close();
         });
+        deadline.pause_while_open(Duration::from_secs(3600));
         assert!(began.elapsed() < Duration::from_secs(1800));
+        let later = Instant::now() + Duration::from_secs(3600);
+        assert!(deadline.is_due(began, later) && !deadline.is_due(Instant::now(), later));
         let left = deadline.left(began);
         assert!(left > Duration::from_secs(1) && left <= Duration::from_secs(60));
         deadline.hurry();

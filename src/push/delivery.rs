@@ -1,12 +1,12 @@
-//! Delivers messages: tries again with growing pauses, and ends. In: messages. Out: the fate of each. Never tries
-//! longer than its deadline says, and no message of a spool holds up the others.
+//! Delivers messages: tries again with growing pauses, and ends. In: messages. Out: the fate of each. Nothing is tried
+//! again after its deadline, and no message of a spool holds up the others.
 
 use super::client::{Attempt, Client};
 use super::deadline::Deadline;
 use super::spool::Spool;
 use crate::selection::{inform, say};
 use anyhow::Context;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use uniprof_report::push::Verdict;
@@ -17,6 +17,8 @@ const PAUSE_FIRST: Duration = Duration::from_millis(250);
 pub const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Longest wait for an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
+/// How often the spool is looked at while all that waits there is postponed.
+const LOOK: Duration = Duration::from_secs(1);
 /// Shortest wait for an answer, even if the time is nearly up.
 const ANSWER_MIN: Duration = Duration::from_secs(1);
 
@@ -26,12 +28,19 @@ pub enum Fate {
     Delivered,
     /// The server will never accept it.
     Refused(String),
-    /// Another attempt may succeed after this pause, and there is time for one.
-    Later(Duration),
-    /// The time is up.
-    Undelivered(String),
+    /// Another attempt may succeed.
+    Later(Failure),
     /// The server will never accept anything at this address.
     Unusable(String),
+}
+
+/// An attempt after which another one may succeed.
+pub struct Failure {
+    why: String,
+    /// The pause before the next attempt.
+    pause: Duration,
+    /// For how long the server does not want this message again; `None` if it gave no answer.
+    asked: Option<Duration>,
 }
 
 /// The deliveries of a run.
@@ -40,8 +49,10 @@ pub struct Delivery<'a> {
     deadline: &'a Deadline,
     /// The attempts since the last success.
     trouble: Option<Trouble>,
-    /// Why the last attempt that was told of had no success.
+    /// Why the last attempt that was told of had no success, without the numbers in it.
     told: String,
+    /// Messages of a spool that a server that answers did not take yet.
+    postponed: HashMap<PathBuf, Postponed>,
     /// The files of messages that the server may have, as an attempt had no answer.
     unanswered: HashSet<PathBuf>,
     /// Messages that were accepted but could not be removed from the spool: they must not be sent again.
@@ -59,6 +70,27 @@ struct Trouble {
     /// When the first one began.
     since: Instant,
     /// The pause after the next one.
+    pause: Duration,
+    /// Whether one was told of.
+    is_told: bool,
+}
+
+impl Trouble {
+    fn begin() -> Trouble {
+        Trouble {
+            since: Instant::now(),
+            pause: PAUSE_FIRST,
+            is_told: false,
+        }
+    }
+}
+
+/// A message that is tried again.
+struct Postponed {
+    why: String,
+    tried: Instant,
+    again: Instant,
+    /// The pause after the next attempt.
     pause: Duration,
 }
 
@@ -82,6 +114,7 @@ impl<'a> Delivery<'a> {
             refused: 0,
             trouble: None,
             told: String::new(),
+            postponed: HashMap::new(),
             unanswered: HashSet::new(),
             unremoved: HashSet::new(),
             delivered: 0,
@@ -94,59 +127,123 @@ impl<'a> Delivery<'a> {
         self.client
     }
 
-    /// Pauses, but not beyond the end of the recording.
-    pub fn pause(&self, length: Duration) {
-        self.deadline.pause(length);
-    }
-
     /// Sends a message of the file `path` once. The pauses until another attempt grow until there is a success.
     pub fn attempt(&mut self, message: &[u8], path: &Path) -> Fate {
-        let trouble = self.trouble.get_or_insert_with(|| Trouble {
-            since: Instant::now(),
-            pause: PAUSE_FIRST,
-        });
-        let left = self.deadline.left(trouble.since);
+        let left = self.left();
         let attempt = self
             .client
             .send(message, left.clamp(ANSWER_MIN, ANSWER_MAX));
-        let (why, asked) = match attempt {
+        match attempt {
             Attempt::Answered(Verdict::Accepted { warning }, _) => {
                 if let Some(warning) = warning {
                     say(&format!("warning: {}: {warning}", self.client.url));
                 }
                 self.delivered += 1;
                 self.repeated += u64::from(self.unanswered.remove(path));
-                self.trouble = None;
-                return Fate::Delivered;
+                self.succeed(path);
+                Fate::Delivered
             }
             Attempt::Answered(Verdict::Refused(why), _) => {
                 self.unanswered.remove(path);
-                self.trouble = None;
+                self.succeed(path);
                 self.refused += 1;
-                return Fate::Refused(why);
+                Fate::Refused(why)
             }
-            Attempt::Answered(Verdict::Unusable(why), _) => return Fate::Unusable(why),
-            Attempt::Answered(Verdict::Later(why), asked) => (why, asked),
-            Attempt::Unreached(why) => (why, None),
+            Attempt::Answered(Verdict::Unusable(why), _) => Fate::Unusable(why),
+            Attempt::Answered(Verdict::Later(why), asked) => {
+                self.fail(why, Some(asked.unwrap_or_default()))
+            }
+            Attempt::Unreached(why) => self.fail(why, None),
             Attempt::Unanswered(why) => {
                 self.unanswered.insert(path.to_owned());
-                (why, None)
+                self.fail(why, None)
             }
-        };
-        // A share of the pause is drawn, so that many machines don't come back at one moment.
-        let drawn = trouble.pause.mul_f64(1.0 - fastrand::f64() / 2.0);
-        let wait = asked.map_or(drawn, |asked| asked.max(drawn));
-        if wait >= self.deadline.left(trouble.since) {
-            let seconds = trouble.since.elapsed().as_secs_f64().ceil();
-            return Fate::Undelivered(format!("{why}; tried for {seconds} s"));
         }
-        // A server that never takes one of many messages is told of once.
-        if why != self.told {
+    }
+
+    fn succeed(&mut self, path: &Path) {
+        self.trouble = None;
+        self.postponed.remove(path);
+        // A server that never takes one of many messages is told of once, and one that is away each time.
+        if self.postponed.is_empty() {
+            self.told.clear();
+        }
+    }
+
+    fn fail(&mut self, why: String, asked: Option<Duration>) -> Fate {
+        let trouble = self.trouble.get_or_insert_with(Trouble::begin);
+        Fate::Later(Failure {
+            why,
+            pause: next_pause(&mut trouble.pause),
+            asked,
+        })
+    }
+
+    /// The time that is left for attempts without success.
+    fn left(&mut self) -> Duration {
+        let trouble = self.trouble.get_or_insert_with(Trouble::begin);
+        self.deadline.left(trouble.since)
+    }
+
+    /// Says once why it is tried again.
+    fn tell(&mut self, why: &str) {
+        let trouble = self.trouble.get_or_insert_with(Trouble::begin);
+        let is_told = std::mem::replace(&mut trouble.is_told, true);
+        let told = without_numbers(why);
+        if !is_told && told != self.told {
             inform(&format!("{}: {why}; trying again", self.client.url));
-            self.told = why;
+            self.told = told;
         }
-        trouble.pause = (trouble.pause * 2).min(PAUSE_MAX);
-        Fate::Later(wait)
+    }
+
+    /// Pauses before another attempt.
+    ///
+    /// # Errors
+    /// There is no time for one; says why.
+    pub fn wait(&mut self, failure: &Failure) -> Result<(), String> {
+        let pause = failure.pause.max(failure.asked.unwrap_or_default());
+        if pause >= self.left() {
+            return Err(self.time_is_up(&failure.why));
+        }
+        self.tell(&failure.why);
+        self.deadline.pause(pause);
+        Ok(())
+    }
+
+    fn time_is_up(&self, why: &str) -> String {
+        let since = self.trouble.as_ref().map(|trouble| trouble.since);
+        let tried = since.map_or(0.0, |since| since.elapsed().as_secs_f64());
+        format!("{why}; tried for {} s", tried.ceil())
+    }
+
+    /// Leaves a message for later that a server did not take: it may be the only one.
+    fn postpone(&mut self, path: PathBuf, failure: Failure, asked: Duration) {
+        let known = self.postponed.get(&path);
+        let mut pause = known.map_or(PAUSE_FIRST, |known| known.pause);
+        if known.is_none() {
+            self.tell(&failure.why);
+        }
+        let tried = Instant::now();
+        let again = tried.checked_add(next_pause(&mut pause).max(asked));
+        let postponed = Postponed {
+            why: failure.why,
+            tried,
+            again: again.unwrap_or(tried + PAUSE_MAX),
+            pause,
+        };
+        self.postponed.insert(path, postponed);
+        let left = self.left();
+        self.deadline.pause(failure.pause.min(left));
+    }
+
+    /// Whether it is time for a message. When the time is up, each is tried that wasn't since the last success.
+    fn is_due(&mut self, path: &Path) -> bool {
+        let left = self.left();
+        let since = self.trouble.as_ref().map(|trouble| trouble.since);
+        self.postponed.get(path).is_none_or(|one| {
+            let is_untried = since.is_none_or(|since| one.tried < since);
+            self.deadline.is_due(one.tried, one.again) && (is_untried || !left.is_zero())
+        })
     }
 
     /// Delivers what waits in the spool, whoever put it there.
@@ -169,16 +266,30 @@ impl<'a> Delivery<'a> {
                 }
                 return Ok(Left::Nothing);
             }
-            for path in waiting {
+            // Others may have been dropped, or delivered by another process.
+            self.postponed
+                .retain(|path, _| waiting.binary_search(path).is_ok());
+            let due: Vec<PathBuf> = waiting
+                .into_iter()
+                .filter(|path| self.is_due(path))
+                .collect();
+            let next = self.postponed.values().min_by_key(|one| one.again);
+            if let Some(next) = next.filter(|_| due.is_empty()) {
+                let pause = next.again.saturating_duration_since(Instant::now());
+                let why = next.why.clone();
+                if pause >= self.left() {
+                    return Ok(Left::Undelivered(self.time_is_up(&why)));
+                }
+                // Something new may come, and is not postponed.
+                self.deadline.pause(pause.min(LOOK));
+            }
+            for path in due {
                 let cannot = || format!("cannot deliver {}", path.display());
                 let Some(message) = spool.take(&path).with_context(cannot)? else {
                     continue;
                 };
                 let fate = self.attempt(&message, &path);
-                if matches!(
-                    fate,
-                    Fate::Later(_) | Fate::Undelivered(_) | Fate::Unusable(_)
-                ) {
+                if matches!(fate, Fate::Later(_) | Fate::Unusable(_)) {
                     spool.put_back();
                 }
                 match fate {
@@ -194,9 +305,16 @@ impl<'a> Delivery<'a> {
                         let (url, aside) = (&self.client.url, aside.display());
                         say(&format!("warning: {url} refuses {aside}: {why}"));
                     }
-                    // The next one follows: this may be the only one that the server can't take.
-                    Fate::Later(pause) => self.pause(pause),
-                    Fate::Undelivered(why) => return Ok(Left::Undelivered(why)),
+                    Fate::Later(failure) => match failure.asked {
+                        Some(asked) if !self.deadline.is_hurried() => {
+                            self.postpone(path, failure, asked);
+                        }
+                        _ => {
+                            if let Err(why) = self.wait(&failure) {
+                                return Ok(Left::Undelivered(why));
+                            }
+                        }
+                    },
                     Fate::Unusable(why) => return Ok(Left::Unusable(why)),
                 }
             }
@@ -213,6 +331,19 @@ impl<'a> Delivery<'a> {
             ));
         }
     }
+}
+
+/// A pause, of which a share is drawn, so that many machines don't come back at one moment. The next one is twice as
+/// long.
+fn next_pause(pause: &mut Duration) -> Duration {
+    let drawn = pause.mul_f64(1.0 - fastrand::f64() / 2.0);
+    *pause = (*pause * 2).min(PAUSE_MAX);
+    drawn
+}
+
+/// What is said, without what may differ the next time.
+pub fn without_numbers(what: &str) -> String {
+    what.replace(|letter: char| letter.is_ascii_digit() || letter == '.', "")
 }
 
 /// What is to be said of a message that has arrived, but stays in the spool.

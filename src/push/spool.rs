@@ -25,13 +25,24 @@ const PART: &str = "part";
 /// Who delivers to one server holds the lock of its messages, and shares the one of the folder with others who do.
 const LOCK: &str = "lock";
 
+/// Which messages of a folder are delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// Those for this server.
+    Own,
+    /// Also those without a mark of their server, which older versions wrote.
+    Older,
+    /// Also those for other servers that take the same format.
+    All,
+}
+
 /// A folder of messages.
 pub struct Spool {
     folder: PathBuf,
     size_bytes: u64,
-    /// How the names of its messages end: with a mark of their server and their format; with the format alone if it
-    /// doesn't matter which server they are for.
+    /// How the names of its messages end: with a mark of their server, and their format.
     ending: String,
+    scope: Scope,
     /// The message that is being delivered.
     taken: Mutex<Option<PathBuf>>,
     dropped: AtomicU64,
@@ -41,11 +52,16 @@ pub struct Spool {
 pub struct Deliverer(#[expect(dead_code, reason = "unlocks when dropped")] [Flock<File>; 2]);
 
 impl Spool {
-    /// Opens the spool of messages whose names end with `ending`, and makes its folder.
+    /// Opens the spool of messages whose names end with `ending`, and of what else `scope` says, and makes its folder.
     ///
     /// # Errors
     /// The folder can't be made, or others may write to it.
-    pub fn open(folder: &Path, size_bytes: u64, ending: String) -> anyhow::Result<Spool> {
+    pub fn open(
+        folder: &Path,
+        size_bytes: u64,
+        ending: String,
+        scope: Scope,
+    ) -> anyhow::Result<Spool> {
         let describe = || format!("cannot use the spool {}", folder.display());
         let mut builder = DirBuilder::new();
         builder
@@ -64,6 +80,7 @@ impl Spool {
             folder: folder.to_owned(),
             size_bytes,
             ending,
+            scope,
             taken: Mutex::new(None),
             dropped: AtomicU64::new(0),
         })
@@ -144,9 +161,29 @@ impl Spool {
     /// Those of the file system.
     pub fn waiting(&self) -> io::Result<Vec<PathBuf>> {
         let mut all = self.files()?;
-        all.retain(|path| ends_with(path, &self.ending));
+        all.retain(|path| self.has_in(self.scope, path));
         all.sort_unstable();
         Ok(all)
+    }
+
+    /// The number of messages of this format that wait for other servers.
+    pub fn others(&self) -> usize {
+        let all = self.files().unwrap_or_default();
+        let others = all
+            .iter()
+            .filter(|path| self.has_in(Scope::All, path) && !self.has_in(self.scope, path));
+        others.count()
+    }
+
+    /// Whether a message that waits is delivered with a scope.
+    fn has_in(&self, scope: Scope, path: &Path) -> bool {
+        let (_, format) = self.ending.rsplit_once('.').unwrap_or_default();
+        let (_, ending) = name_of(path).split_once('.').unwrap_or_default();
+        match scope {
+            Scope::Own => ending == self.ending,
+            Scope::Older => ending == self.ending || ending == format,
+            Scope::All => ends_with(path, format),
+        }
     }
 
     /// Whether a message is there, be it refused or not.
@@ -154,10 +191,13 @@ impl Spool {
         path.exists() || refused(path).exists()
     }
 
-    /// The number of messages that were refused.
+    /// The number of its messages that were refused.
     pub fn refused(&self) -> usize {
         let all = self.files().unwrap_or_default();
-        all.iter().filter(|path| ends_with(path, REFUSED)).count()
+        let refused = all.iter().filter(|path| ends_with(path, REFUSED));
+        refused
+            .filter(|path| self.has_in(self.scope, &path.with_extension("")))
+            .count()
     }
 
     /// The files that a spool has named. Whatever else is in the folder belongs to somebody else.
@@ -174,7 +214,7 @@ impl Spool {
     /// Those of the file system.
     pub fn deliverer(&self) -> anyhow::Result<Option<Deliverer>> {
         // One server that is away holds up no delivery to another.
-        let folder = if self.ending.contains('.') {
+        let folder = if self.scope == Scope::Own {
             FlockArg::LockSharedNonblock
         } else {
             FlockArg::LockExclusiveNonblock

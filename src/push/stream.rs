@@ -7,7 +7,7 @@ use super::Args;
 use super::client::Client;
 use super::conversion::Conversion;
 use super::deadline::Deadline;
-use super::delivery::{Delivery, Left, PAUSE_MAX};
+use super::delivery::{Delivery, Left, PAUSE_MAX, without_numbers};
 use super::inlet::Inlet;
 use super::spool::Spool;
 use crate::outcome::{Outcome, describe};
@@ -113,7 +113,10 @@ fn deliver(client: &Client, spool: &Spool, deadline: &Deadline) -> Delivered {
         let is_over = deadline.is_closed();
         match delivery.deliver_all(spool) {
             Ok(Left::Nothing) if is_over => break None,
-            Ok(Left::Nothing) => deadline.wait_for_news(REST),
+            Ok(Left::Nothing) => {
+                last_said.clear();
+                deadline.wait_for_news(REST);
+            }
             Ok(Left::ToAnother) => {
                 let since = *waits_since.get_or_insert_with(Instant::now);
                 if is_over && spool.waiting().is_ok_and(|waiting| waiting.is_empty()) {
@@ -129,15 +132,16 @@ fn deliver(client: &Client, spool: &Spool, deadline: &Deadline) -> Delivered {
             Ok(Left::Unusable(why)) if is_over => break Some(why),
             Ok(Left::Unusable(why)) => {
                 // A server that is set up anew, or a proxy before it, answers so for a while.
-                if why != last_said {
+                let said = without_numbers(&why);
+                if said != last_said {
                     say(&format!(
                         "{}: {why}; trying again; what comes is kept in {}",
                         client.url,
                         spool.folder().display()
                     ));
-                    last_said = why;
+                    last_said = said;
                 }
-                deadline.pause(PAUSE_MAX);
+                deadline.pause_while_open(PAUSE_MAX);
             }
             Err(error) if is_over => break Some(describe(&error)),
             Err(error) => {
@@ -146,7 +150,7 @@ fn deliver(client: &Client, spool: &Spool, deadline: &Deadline) -> Delivered {
                     say(&format!("warning: {error}; trying again"));
                     last_said = error;
                 }
-                deadline.pause(REST);
+                deadline.pause_while_open(REST);
             }
         }
         waits_since = None;
@@ -196,13 +200,11 @@ fn say_result(inlet: &Inlet, conversion: &Conversion<'_>, delivered: &Delivered)
     if waiting > 0 {
         let why = delivered.why.as_deref().unwrap_or("they came too late");
         missing.push(format!(
-            "{url}: {why}; profiles that wait in {folder}: {waiting}; `uniprof push --spool {folder} --to URL` \
+            "{url}: {why}; profiles that wait in {folder}: {waiting}; `uniprof push --spool {folder} --to {url}` \
              delivers them"
         ));
     }
-    if inlet.lacks_names() {
-        missing.push(LACKS_NAMES.to_owned());
-    }
     missing.iter().for_each(|line| say(line));
-    Outcome::lossy_if(!missing.is_empty())
+    // That names are missing was said when it began.
+    Outcome::lossy_if(!missing.is_empty() || inlet.lacks_names())
 }

@@ -4,7 +4,8 @@ use crate::new_file::{self, NewFile};
 use anyhow::{Context, bail};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
-use std::fs::{File, Metadata, OpenOptions};
+use nix::unistd::geteuid;
+use std::fs::{File, Metadata, OpenOptions, symlink_metadata};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -31,28 +32,56 @@ pub enum Destination {
         path: PathBuf,
         before: Option<Before>,
         /// Keeps other recorders from the path; `None` where the file system has no locks.
-        _lock: Option<Flock<File>>,
+        _lock: Option<Lock>,
     },
     /// A device or a pipe with a name.
     Special(File),
 }
 
-/// Locks the file at `path` against other recorders; `None` if there is no file, or no lock. A link is not followed.
+/// A lock of a file. Without this, one that can't be unlocked any more, as its server is gone, would end in a panic.
+pub struct Lock(Option<Flock<File>>);
+
+impl Lock {
+    /// Locks `file`, or returns why not.
+    fn of(file: File) -> Result<Lock, Errno> {
+        let locked = Flock::lock(file, FlockArg::LockExclusiveNonblock);
+        locked
+            .map(|lock| Lock(Some(lock)))
+            .map_err(|(_, error)| error)
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if let Some(Err((lock, _))) = self.0.take().map(Flock::unlock) {
+            std::mem::forget(lock);
+        }
+    }
+}
+
+/// Locks the file at `path` against other recorders; `None` if there is no file of ours, or no lock. Nothing else is
+/// opened, and a link is not followed: whoever holds a lock of a file of theirs would keep us from the path.
 ///
 /// # Errors
 /// Another recorder writes to it.
-pub fn lock(path: &Path) -> anyhow::Result<Option<Flock<File>>> {
+pub fn lock(path: &Path) -> anyhow::Result<Option<Lock>> {
+    let is_ours = |found: Metadata| found.is_file() && found.uid() == geteuid().as_raw();
+    if !symlink_metadata(path).is_ok_and(is_ours) {
+        return Ok(None);
+    }
     let mut options = OpenOptions::new();
     // Some file systems lock only what is open for writing. Nothing is written, and a pipe is not waited for.
     options.read(true).write(true);
     options.custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits());
-    let found = options.open(path);
-    match found.map(|found| Flock::lock(found, FlockArg::LockExclusiveNonblock)) {
-        Ok(Err((_, Errno::EWOULDBLOCK))) => {
+    let found = options.open(path).ok();
+    // Another file may have taken its name since it was examined.
+    let found = found.filter(|found| found.metadata().is_ok_and(is_ours));
+    match found.map(Lock::of) {
+        Some(Err(Errno::EWOULDBLOCK)) => {
             bail!("another recorder writes to it; name another one with -o, or end that recorder")
         }
-        Ok(Ok(lock)) => Ok(Some(lock)),
-        Ok(Err(_)) | Err(_) => Ok(None),
+        Some(Ok(lock)) => Ok(Some(lock)),
+        Some(Err(_)) | None => Ok(None),
     }
 }
 
@@ -103,7 +132,7 @@ impl OutputPath {
     /// # Errors
     /// There is something else at the path.
     pub fn of_file(path: &Path) -> anyhow::Result<Self> {
-        match std::fs::symlink_metadata(path) {
+        match symlink_metadata(path) {
             Ok(found) if !found.is_file() => {
                 bail!("cannot create {}: it is not a file", path.display())
             }
@@ -131,7 +160,7 @@ impl OutputPath {
 fn create(path: &Path) -> anyhow::Result<Destination> {
     let new = NewFile::beside(path, 0o600)?;
     // It is locked before it has its name, and what had that name is until then.
-    let own = Flock::lock(new.file.try_clone()?, FlockArg::LockExclusiveNonblock).ok();
+    let own = Lock::of(new.file.try_clone()?).ok();
     let _other = lock(path)?;
     let file = new.file.try_clone()?;
     let is_there = std::fs::metadata(path).is_ok_and(|known| known.len() > 0);
@@ -197,12 +226,12 @@ impl Destination {
     }
 
     /// Whether the file is still at its path, and nobody has put another one there.
-    fn is_in_place(&self) -> bool {
+    pub fn is_in_place(&self) -> bool {
         let Destination::File { file, path, .. } = self else {
             return false;
         };
         let place = |found: Metadata| (found.dev(), found.ino());
-        let there = std::fs::symlink_metadata(path).map(place).ok();
+        let there = symlink_metadata(path).map(place).ok();
         there.is_some() && there == file.metadata().map(place).ok()
     }
 

@@ -46,8 +46,8 @@ struct Recordings<'a> {
     waiting: BTreeMap<u64, Waiting>,
     /// Domains whose recording is over although they still exist.
     over: BTreeSet<u64>,
-    /// Recordings that are over.
-    done: Vec<(PathBuf, Summary)>,
+    /// Recordings that are over, and whether the file of each was still at its path.
+    done: Vec<(PathBuf, Summary, bool)>,
     /// Whether a domain could not be recorded, and whether a recording has lost samples or was cut.
     has_failed: bool,
     is_lossy: bool,
@@ -319,6 +319,7 @@ impl Recordings<'_> {
         let _ = running.thread.join();
         self.over.insert(id);
         let path = running.path;
+        let is_in_place = running.output.as_ref().is_none_or(Destination::is_in_place);
         let summary = match running.output {
             Some(output) => summary::kept_in(output, summary),
             None => summary,
@@ -338,7 +339,7 @@ impl Recordings<'_> {
             // The line above has reported the reason.
             Err(_) => self.has_failed = true,
         }
-        self.done.push((path, summary));
+        self.done.push((path, summary, is_in_place));
     }
 
     /// Reports the results of all recordings together, and completes the files.
@@ -349,7 +350,7 @@ impl Recordings<'_> {
         if self.done.is_empty() {
             bail!("nothing was recorded: there was no domain that could be; see `xl list`");
         }
-        let samples = |(_, summary): &(PathBuf, Summary)| summary.samples;
+        let samples = |(_, summary, _): &(PathBuf, Summary, bool)| summary.samples;
         terminal::inform(format_args!(
             "Recorded {} domains to {}: {} samples in {:.1} s.",
             self.done.len(),
@@ -367,8 +368,10 @@ impl Recordings<'_> {
     /// Embeds images into all files; returns whether that worked for each.
     #[cfg(feature = "report")]
     fn embed_all(&self) -> bool {
-        let failed = |(path, summary): &(PathBuf, Summary)| !embed(self.args, path, summary);
-        let failures = self.done.iter().filter(|done| failed(done)).count();
+        let failed = |(path, summary, is_in_place): &&(PathBuf, Summary, bool)| {
+            !embed(self.args, path, summary, *is_in_place)
+        };
+        let failures = self.done.iter().filter(failed).count();
         signal::release_stops();
         failures == 0
     }

@@ -4,28 +4,23 @@
 
 use crate::outcome::Outcome;
 use crate::push::server::Server;
-use crate::push::spool::Spool;
+use crate::push::spool::{Scope, Spool};
 use crate::quantity::{parse_bytes, parse_duration};
 use crate::record::Args;
 use crate::record::destination::Destination;
 use crate::terminal;
 use anyhow::{Context, bail};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use std::io::{self, PipeWriter, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
 use std::time::Duration;
 use uniprof_record::output::Output;
 use uniprof_record::signal;
 
 /// The name of the output of a recording that is only pushed.
 pub const PUSHED: &str = "`uniprof push`";
-/// How often the other process is looked at.
-const LOOK: Duration = Duration::from_millis(20);
 
 /// Where a recording is pushed to.
 #[derive(clap::Args, Debug, Clone)]
@@ -100,7 +95,7 @@ impl PushFlags {
             ca_file: self.ca_file.as_deref(),
         };
         let (client, _) = server.client()?;
-        Spool::open(&self.spool, self.spool_size, client.ending()).map(drop)
+        Spool::open(&self.spool, self.spool_size, client.ending(), Scope::Own).map(drop)
     }
 
     /// Starts the process that pushes, if any, and returns the output of the recording: `output`, that process, or
@@ -167,22 +162,14 @@ impl Pusher {
     pub fn wait(mut self) -> Outcome {
         // The signal that ended the recording was handled.
         signal::forget_stop();
-        loop {
-            match self.child.try_wait() {
-                Ok(Some(status)) => return Outcome::lossy_if(!status.success()),
-                Ok(None) => {}
-                Err(error) => {
-                    terminal::say(format_args!(
-                        "uniprof: how `uniprof push` ended is unknown: {error}"
-                    ));
-                    return Outcome::Lossy;
-                }
+        match signal::wait_for(&mut self.child) {
+            Ok(status) => Outcome::lossy_if(!status.success()),
+            Err(error) => {
+                terminal::say(format_args!(
+                    "uniprof: how `uniprof push` ended is unknown: {error}"
+                ));
+                Outcome::Lossy
             }
-            if signal::stop_signal().is_some() {
-                signal::forget_stop();
-                let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM);
-            }
-            thread::sleep(LOOK);
         }
     }
 }

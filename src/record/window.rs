@@ -62,6 +62,8 @@ pub fn create(path: &Path) -> anyhow::Result<WindowFolder> {
 pub struct Window {
     keep: Keep,
     path: PathBuf,
+    /// What is counted in messages.
+    unit: &'static str,
     /// Locked until the last window is written.
     folder: Arc<WindowFolder>,
     saver: JoinHandle<Option<anyhow::Result<Saved>>>,
@@ -82,9 +84,14 @@ impl Window {
         }
         let (events, received) = channel();
         let file = path.to_path_buf();
+        let unit = if args.off_cpu {
+            "samples and waits"
+        } else {
+            "samples"
+        };
         let thread = std::thread::Builder::new().name("uniprof-saver".into());
         let saver = thread
-            .spawn(move || attend(&received, &file))
+            .spawn(move || attend(&received, &file, unit))
             .context("cannot start the thread that saves")?;
         terminal::inform(format_args!(
             "Keeping the last {} of it in {}: `uniprof save {}` or SIGUSR1 to process {} saves it.",
@@ -96,6 +103,7 @@ impl Window {
         let folder = Arc::new(folder);
         Ok(Window {
             path: path.to_path_buf(),
+            unit,
             folder: Arc::clone(&folder),
             keep: Keep {
                 window: args.keep.unwrap_or_default(),
@@ -128,7 +136,8 @@ impl Window {
                 let (samples, length) = (saved.samples, duration(saved.length_ns));
                 if saved.bytes > 0 {
                     terminal::inform(format_args!(
-                        "The last {length} with {samples} samples are in {}.",
+                        "The last {length} with {samples} {} are in {}.",
+                        self.unit,
                         self.path.display()
                     ));
                 }
@@ -149,12 +158,16 @@ impl Window {
 }
 
 /// Handles what the recorder reports; returns the result of its last window.
-fn attend(received: &Receiver<KeepEvent>, file: &Path) -> Option<anyhow::Result<Saved>> {
+fn attend(
+    received: &Receiver<KeepEvent>,
+    file: &Path,
+    unit: &str,
+) -> Option<anyhow::Result<Saved>> {
     let mut last = None;
     let mut number = 0;
     for event in received {
         match event {
-            KeepEvent::Save(capture) => save(capture, file, &mut number),
+            KeepEvent::Save(capture) => save(capture, file, &mut number, unit),
             KeepEvent::Last(capture) => last = Some(put_last(capture, file)),
             KeepEvent::Trouble(what) => {
                 terminal::clear_line();
@@ -166,7 +179,7 @@ fn attend(received: &Receiver<KeepEvent>, file: &Path) -> Option<anyhow::Result<
 }
 
 /// Saves a window to the next numbered file, and answers whoever asked for it.
-fn save(mut capture: Capture, file: &Path, number: &mut u32) {
+fn save(mut capture: Capture, file: &Path, number: &mut u32, unit: &str) {
     let replies = std::mem::take(&mut capture.replies);
     let reason = capture.reason.clone();
     let saved = put_numbered(capture, file, number);
@@ -174,7 +187,7 @@ fn save(mut capture: Capture, file: &Path, number: &mut u32) {
     let answer = match saved {
         Ok((path, saved)) => {
             terminal::inform(format_args!(
-                "Saved {} samples of {} to {}: {reason}.",
+                "Saved {} {unit} of {} to {}: {reason}.",
                 saved.samples,
                 duration(saved.length_ns),
                 path.display()

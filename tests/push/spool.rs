@@ -57,12 +57,13 @@ fn a_spool_keeps_what_is_not_delivered_and_takes_no_more_than_it_may() {
     assert_eq!(names(&spool), waiting);
     // Wrong credentials and another format lose nothing.
     let refuses = Receiver::start(|_| Reply::answer(401, "", ""));
-    let (code, said) = push(&refuses.url(PUSH), &words);
+    let (code, said) = push(&refuses.url(PUSH), &with(&words, &["--all"]));
     assert!(code == 2 && said.contains("--header-file"), "{said}");
     let accepts = Receiver::start(|_| accept());
-    assert_eq!(push(&accepts.url("/v1/profiles"), &words).0, 0);
+    let all = with(&words, &["--all"]);
+    assert_eq!(push(&accepts.url("/v1/profiles"), &all).0, 0);
     assert_eq!(names(&spool), waiting);
-    let (code, said) = push(&accepts.url(PUSH), &words);
+    let (code, said) = push(&accepts.url(PUSH), &all);
     assert!(
         code == 0 && said.contains(&format!(": {}", waiting.len())),
         "{said}"
@@ -140,8 +141,15 @@ fn what_waits_for_one_server_or_tenant_is_not_sent_to_another_and_holds_up_none(
     }
     waits.kill().unwrap();
     waits.wait().unwrap();
-    // Whoever names no recording means all that waits.
+    // Without recordings, what is for another server waits on, unless it is asked for.
+    let refused = format!("{:020}-{:032x}.0123456789abcdef.pyroscope.refused", 1, 2);
+    fs::write(spool.join(&refused), "of another server").unwrap();
     let (code, said) = push(&other.url(PUSH), &words);
+    let others = format!("for other servers: {}; --all", waiting.len());
+    assert!(code == 0 && said.contains(&others), "{said}");
+    assert!(other.take().is_empty());
+    fs::remove_file(spool.join(&refused)).unwrap();
+    let (code, said) = push(&other.url(PUSH), &with(&words, &["--all"]));
     assert_eq!(code, 0, "{said}");
     assert_eq!(other.take().len(), waiting.len());
     assert!(names(&spool).is_empty());
@@ -161,16 +169,51 @@ fn a_profile_that_a_server_never_takes_holds_up_no_other() {
             accept()
         }
     });
-    let words = ["--spool", spool.to_str().unwrap(), "--retry-for", "1s"];
+    let words = ["--spool", spool.to_str().unwrap(), "--retry-for", "5s"];
     let (code, said) = push(
         &server.url(PUSH),
         &with(&words, &["--every", "500ms", &pack()]),
     );
     assert!(code == 1 && said.contains("500: oh"), "{said}");
+    assert_eq!(said.matches("trying again").count(), 1, "{said}");
     let ids: BTreeSet<String> = server.take().iter().map(|one| id_of(&one.body)).collect();
     assert!(ids.len() > 2, "{ids:?}");
     let delivered = format!("delivered to {}: {}", server.url(PUSH), ids.len() - 1);
     assert!(said.contains(&delivered), "{said}");
+    assert_eq!(names(&spool).len(), 1, "{said}");
+}
+
+#[test]
+fn a_profile_that_a_server_wants_after_the_time_is_up_holds_up_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = folder.path().join("spool");
+    let first = Arc::new(Mutex::new(None));
+    let kept = first.clone();
+    let server = Receiver::start(move |received| {
+        let id = id_of(&received.body);
+        let mut first = kept.lock().unwrap();
+        if *first.get_or_insert_with(|| id.clone()) == id {
+            Reply::Answer {
+                status: 503,
+                headers: "Retry-After: 3600\r\n".to_owned(),
+                body: Vec::new(),
+            }
+        } else {
+            accept()
+        }
+    });
+    let words = ["--spool", spool.to_str().unwrap(), "--retry-for", "60s"];
+    let (code, said) = push(
+        &server.url(PUSH),
+        &with(&words, &["--every", "500ms", &pack()]),
+    );
+    assert_eq!(code, 1, "{said}");
+    let ids: Vec<String> = server.take().iter().map(|one| id_of(&one.body)).collect();
+    let different: BTreeSet<&String> = ids.iter().collect();
+    assert!(
+        ids.len() > 2 && different.len() == ids.len(),
+        "each is sent once: {ids:?}"
+    );
     assert_eq!(names(&spool).len(), 1, "{said}");
 }
 

@@ -201,7 +201,7 @@ fn a_server_that_never_comes_costs_only_room_in_the_spool() {
     );
     let server = Receiver::start(|_| accept());
     let spool = recorded.spool().display().to_string();
-    let (code, told) = push(&server.url(PUSH), &["--spool", &spool]);
+    let (code, told) = push(&server.url(PUSH), &["--spool", &spool, "--all"]);
     assert_eq!(code, 0, "{told}");
     assert_eq!(sum(&server), said_samples(&said));
 }
@@ -226,7 +226,7 @@ fn a_killed_recorder_leaves_what_it_had_to_be_delivered() {
     let server = Receiver::start(|_| accept());
     let waiting = recorded.waiting().len();
     let spool = recorded.spool().display().to_string();
-    let (code, told) = push(&server.url(PUSH), &["--spool", &spool]);
+    let (code, told) = push(&server.url(PUSH), &["--spool", &spool, "--all"]);
     assert_eq!(code, 0, "{told}");
     assert!(sum(&server) > 100, "{told}");
     assert!(waiting >= 2, "{waiting}");

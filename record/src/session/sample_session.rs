@@ -30,6 +30,9 @@ use uprof::{Due, Durations};
 
 /// A boot begins so long after its recording was started, when its threads are ready.
 const BEFORE_BOOT_NS: u64 = 20_000_000;
+/// How long the sampler's thread waits before it lets go again of what it could not let go of, and looks whether the
+/// encoder has ended.
+const BETWEEN_RELEASES: Duration = Duration::from_millis(2);
 
 /// The outcome of a recording.
 #[derive(Debug, Clone)]
@@ -262,17 +265,21 @@ fn record_into(
             },
             Hot::Pushed(source) => sampler::pushed(&mut **source, &mut sink, &mut control),
         };
+        // Looking at all processes for the last time takes longer.
+        let_go(&mut hot);
         observer.mark(true);
-        if let Hot::StopWorld(source) = &mut hot {
-            source.release();
-        }
         // Its last samples belong to exits that are known now.
         let monitor_samples = monitor.and_then(MonitorSession::end);
         // The encoder may be waiting for its output with all notes in hand.
         while !sink.report_losses() && !sink.is_abandoned() {
-            std::thread::sleep(Duration::from_millis(1));
+            let_go(&mut hot);
+            std::thread::sleep(BETWEEN_RELEASES);
         }
         drop(sink);
+        while !encoding.is_finished() {
+            let_go(&mut hot);
+            std::thread::sleep(BETWEEN_RELEASES);
+        }
         let tally = encoding
             .join()
             .map_err(|_| SourceError("the encoder thread failed; please report this".into()))?;
@@ -326,6 +333,13 @@ fn record_into(
         unplaced,
         kernel,
     })
+}
+
+/// Lets go of what still needs the sampler.
+fn let_go(hot: &mut Hot) {
+    if let Hot::StopWorld(source) = hot {
+        source.release();
+    }
 }
 
 /// Where the guest has function `name`, by its images.

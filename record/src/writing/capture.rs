@@ -38,7 +38,7 @@ pub struct Capture {
 pub struct Saved {
     /// Bytes of the file.
     pub bytes: u64,
-    /// Samples.
+    /// Samples and waits.
     pub samples: u64,
     /// Length of the window.
     pub length_ns: u64,
@@ -92,7 +92,7 @@ impl Capture {
         writer.flush()?;
         let samples = writer.written_samples();
         // Totals of the whole recording, such as its cost, are not the window's.
-        end.totals = vec![("samples".into(), samples)];
+        end.totals = Vec::new();
         let bytes = writer.written_bytes();
         let length_ns = end.time_ns.saturating_sub(self.first_ns);
         writer.finish(&end)?.flush()?;

@@ -46,12 +46,13 @@ const TURN: usize = 1024;
 const MOST_SPACES: usize = 65_536;
 
 /// How long to sleep for a quarter of the ring's `slots` to fill, at the rate of `gathered` samples since a sleep of
-/// `last` began; at most `longest`.
+/// `last` began; at most `longest`, which may be shorter than the shortest nap.
 fn nap(last: Duration, gathered: usize, slots: usize, longest: Duration) -> Duration {
     let share = slots as f64 / 4.0 / gathered.max(1) as f64;
     Duration::try_from_secs_f64(last.as_secs_f64() * share)
         .unwrap_or(longest)
-        .clamp(SHORTEST_NAP, longest)
+        .min(longest)
+        .max(SHORTEST_NAP)
 }
 
 /// Writes one recording.
@@ -634,6 +635,7 @@ mod tests {
     #[test]
     fn naps_are_short_where_the_ring_fills_fast() {
         // 640,000 samples a second: 3,200 in 5 ms, and a ring of 4,000.
+        assert_eq!(nap(NAP, 5, 4000, Duration::ZERO), SHORTEST_NAP);
         let nap = |last, gathered| nap(last, gathered, 4000, NAP);
         let busy = nap(NAP, 3200);
         assert_eq!(busy.as_micros(), 1562);

@@ -10,7 +10,7 @@ mod tests;
 use crate::guest::linux::Linux;
 use crate::source::Facts;
 use crate::source::control::Counters;
-use crate::sys::clock::realtime_ns;
+use crate::sys::clock::{monotonic_ns, realtime_ns};
 use crate::sys::signal;
 use crate::writing::capture::Capture;
 use crate::writing::function_finder::FunctionFinder;
@@ -351,9 +351,11 @@ impl FlightRecorder {
         let name = format!("{number:08}.uprof");
         let mut writer = self.new_file(&name, now_ns)?;
         // The first pair of a window is that of its oldest segment: the files before have times of long ago.
+        // The last segment may begin long after sampling ended, at the time of that.
+        let ahead_ns = realtime_ns().wrapping_sub(monotonic_ns() as i64);
         writer.clocks(&[ClockPair {
             monotonic_ns: now_ns,
-            realtime_ns: realtime_ns(),
+            realtime_ns: ahead_ns.wrapping_add(now_ns as i64),
             guest: None,
         }])?;
         if self.lost > 0 {

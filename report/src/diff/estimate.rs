@@ -117,8 +117,10 @@ impl Estimate {
 /// have the signs of those of `points`: -1 where nothing may be left, infinite where nothing may have been before.
 pub(crate) fn relative_interval(points: (f64, f64), mean: f64) -> (f64, f64) {
     let relative = |difference: f64| {
-        let half = (difference / 2.0).clamp(-mean, mean);
-        (mean + half) / (mean - half) - 1.0
+        let half = difference.clamp(-1.0, 1.0) / 2.0;
+        // Both shares are between 0 and 1.
+        let middle = mean.max(half.abs()).min(1.0 - half.abs());
+        (middle + half) / (middle - half) - 1.0
     };
     (relative(points.0), relative(points.1))
 }
@@ -291,5 +293,10 @@ mod tests {
         assert!((low - 0.0399).abs() < 1e-4, "{low}");
         assert!((high - 0.0602).abs() < 1e-4, "{high}");
         assert_eq!(with(0.0, 0.01, 0.001).relative_interval(0.95), None);
+        // No share is above 1: of all, 9 % may be left, and no more than that.
+        let (low, high) = relative_interval((-0.91, -0.63), 0.615);
+        assert!((low + 0.91).abs() < 1e-9, "{low}");
+        assert!(high < -0.63 && high > -0.7, "{high}");
+        assert_eq!(relative_interval((-2.0, 2.0), 0.9), (-1.0, f64::INFINITY));
     }
 }

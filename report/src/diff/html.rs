@@ -57,20 +57,20 @@ pub fn write(
     let all = recordings.concat();
     if options.chosen.is_empty() && diff.series.unit.is_sampled() {
         let counted = samples.payload.states();
-        let left_out = all.iter().zip(&diff.series.not_counted);
-        for (number, (one, left_out)) in left_out.enumerate() {
+        let known = all.iter().zip(&diff.series.of_recordings);
+        for (number, (one, known)) in known.enumerate() {
             let payload = &mut samples.payload;
-            payload.add_idle(number, one, &counted, left_out);
+            payload.add_idle(number, one, &counted, known);
         }
     }
     let joined = &diff.series.joined;
     samples
         .payload
         .renumber(|node| joined.get(&node).copied().unwrap_or(ROOT));
-    let mut not_counted = diff.series.not_counted.iter();
+    let mut known = diff.series.of_recordings.iter();
     let surveyed = recordings.map(|side| {
-        let side = side.iter().zip(not_counted.by_ref());
-        let side = side.map(|(one, left_out)| (*one, left_out.survey(one)));
+        let side = side.iter().zip(known.by_ref());
+        let side = side.map(|(one, known)| (*one, known.survey(one)));
         side.collect::<Vec<RecordingSurvey<'_>>>()
     });
     let identify = diff.options.identify;

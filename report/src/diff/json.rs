@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::io::{self, Write};
 
 /// Incremented when the meaning of a field changes.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 
 /// A comparison that can be written as JSON.
 pub trait JsonSource {
@@ -60,7 +60,7 @@ fn times(times: Times) -> Value {
     json!({"wall": times.wall.map(value), "processor": times.processor.map(value)})
 }
 
-/// Shares and changes are between 0 and 1.
+/// Shares and changes are between 0 and 1. An end of an interval that is null is open.
 impl JsonSource for Diff {
     fn fields(&self, paths: bool) -> Value {
         let verdicts = &self.verdicts;

@@ -126,7 +126,7 @@ pub(super) fn warnings(
     }
     for (side, account) in ["A", "B"].into_iter().zip(accounts) {
         if account.is_incomplete() {
-            let missing = account.without_left_out().lines()[1..].join("; ");
+            let missing = account.missing();
             warnings.push(Warning::IncompleteSide { side, missing });
         }
         let rows = account.counted_samples();

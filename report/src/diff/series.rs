@@ -5,7 +5,7 @@ use super::matching::{Kind, Match, Matching};
 use super::modules::Images;
 use crate::profile::gather::{self, By, Each, Options, Sampled};
 use crate::profile::tree::{NodeId, ROOT, StackTree};
-use crate::profile::{NotCounted, Profile};
+use crate::profile::{OfRecording, Profile};
 use crate::recording::Recording;
 use crate::recording::account::Account;
 use crate::recording::unit::{Unit, Weight};
@@ -109,7 +109,7 @@ pub struct Series {
     /// Counts of A and of B.
     pub sides: [Side; 2],
     /// What is known of each recording beside its stacks.
-    pub not_counted: Vec<NotCounted>,
+    pub of_recordings: Vec<OfRecording>,
 }
 
 /// Counts in the profile's unit, by recording, block of time and node.
@@ -151,9 +151,9 @@ pub(super) fn gather(
     };
     let mut profile = gather::gather_with(&all, tables, &how, progress, Some(&mut take));
     let unit = profile.unit();
-    let not_counted = std::mem::take(&mut profile.not_counted);
+    let of_recordings = std::mem::take(&mut profile.of_recordings);
     let account = |first, recordings| {
-        let side = not_counted.iter().zip(&rows);
+        let side = of_recordings.iter().zip(&rows);
         account_of(unit, side.skip(first).take(recordings))
     };
     let accounts = [account(0, a.len()), account(a.len(), b.len())];
@@ -166,7 +166,7 @@ pub(super) fn gather(
     let sizes = [a.len(), b.len()];
     let least_share = options.least_share;
     build(&mut series, &profile, &cells, sizes, least_share, &images);
-    series.not_counted = not_counted;
+    series.of_recordings = of_recordings;
     (series, accounts, profile.warnings)
 }
 
@@ -180,7 +180,7 @@ pub(super) fn block_of(since_ns: u64, window: &Range<u64>) -> usize {
 /// The account of a side, of its recordings' and of what counts of each by state.
 fn account_of<'r>(
     unit: Unit,
-    side: impl Iterator<Item = (&'r NotCounted, &'r BTreeMap<State, Weight>)>,
+    side: impl Iterator<Item = (&'r OfRecording, &'r BTreeMap<State, Weight>)>,
 ) -> Account {
     let mut account = Account::new(unit);
     // Of the time of vCPUs, the number of samples that it stands for, which is what chance depends on.

@@ -9,7 +9,8 @@ use super::{Diff, Sequence};
 use crate::recording::unit::Unit;
 use crate::text::{in_percent, percent};
 
-/// A function with a smaller share of the samples is not waited for: its samples would hardly ever be enough.
+/// A function with a smaller share of the samples is not waited for: its samples would hardly ever be enough. Nor is
+/// one that leaves less than this to others: its share hardly changes, and its time is that of whole runs.
 const AWAITED_SHARE: f64 = 0.1;
 
 /// The part of the error rate for all functions; wall and processor time have the rest, in equal parts.
@@ -43,6 +44,8 @@ pub struct Standing {
     /// The functions, and the time of whole runs, of which neither a change is certain nor one of the requested size
     /// excluded.
     pub open: Vec<Fragment>,
+    /// Whether the time of whole runs is known.
+    pub is_timed: bool,
 }
 
 impl Standing {
@@ -54,6 +57,7 @@ impl Standing {
             Some(processor) => ("processor time", Some(processor)),
             None => ("wall time", times.wall),
         };
+        let of_shares = time_of_shares(diff, times);
         let changes = || diff.listed(false);
         let is_open = |change: &&Change| {
             let item = &diff.series.items[change.item];
@@ -63,14 +67,11 @@ impl Standing {
             // The time of callees is awaited only of functions that are asked about by name.
             let is_named = !diff.options.asked.functions.is_empty();
             let is_own = item.counted == Quantity::Own;
-            let is_awaited = a.max(b) >= AWAITED_SHARE && (is_own || is_named);
-            let by_share = |ends: (f64, f64)| excludes(ends, share, size);
-            // The share of a function that has nearly all of the time hardly changes. The time of whole runs does, of
-            // which the function's is a part, unless others make up for it: then its share changes by all of it.
-            let is_within = |(low, high)| low > -size && high < size;
-            let by_whole = |ratio: TimeRatio| ratio.excludes(size * share);
+            let is_large = a.max(b) >= AWAITED_SHARE && a.min(b) <= 1.0 - AWAITED_SHARE;
+            let is_awaited = is_large && (is_own || is_named);
             let is_excluded = change.relative.is_some_and(|ends| {
-                by_share(ends) || is_within(ends) && ratio.is_some_and(by_whole)
+                let by_time = |time: TimeRatio| excludes_of_time(ends, &time, size);
+                excludes(ends, share, size) || of_shares.is_some_and(by_time)
             });
             let is_open = !change.certain && !change.pushed && !is_excluded;
             is_awaited && is_asked && diff.series.is_matched(item) && is_open
@@ -92,8 +93,22 @@ impl Standing {
         Standing {
             certain: changes().filter(|change| change.certain).count() + of_whole,
             open,
+            is_timed: ratio.is_some(),
         }
     }
+}
+
+/// The processor time, if shares are parts of it: those of some of the samples, or of time off the processor, aren't.
+fn time_of_shares(diff: &Diff, times: &Times) -> Option<TimeRatio> {
+    let is_of_samples = matches!(diff.series.unit, Unit::Samples | Unit::Sampled);
+    let is_whole = is_of_samples && !diff.options.gather.filter.leaves_out();
+    times.processor.filter(|_| is_whole)
+}
+
+/// Whether a change of a function's time by the part `size`, in either direction and whatever else changes, is
+/// excluded by the interval of the relative change of its share and by that of `whole`, the time that is shared.
+fn excludes_of_time((low, high): (f64, f64), whole: &TimeRatio, size: f64) -> bool {
+    (1.0 + low) * whole.interval.0 > 1.0 - size && (1.0 + high) * whole.interval.1 < 1.0 + size
 }
 
 /// Whether a change of a function's time by the part `size`, in either direction while all else stays, is excluded by
@@ -120,13 +135,19 @@ const LISTED_MAX: usize = 4;
 impl Ending {
     /// Why there are no more runs, and what is excluded.
     pub(super) fn sentence(&self) -> Vec<Fragment> {
-        let [size, awaited] = [self.size, AWAITED_SHARE].map(in_percent);
-        let functions = format!("the functions asked about that have {awaited}% or more");
+        let [size, least] = [self.size, AWAITED_SHARE].map(in_percent);
+        let most = in_percent(1.0 - AWAITED_SHARE);
+        let functions = format!("the functions asked about that have {least} to {most}%");
+        let whole = if self.standing.is_timed {
+            "the whole and of "
+        } else {
+            ""
+        };
         let after = format!("After {} runs of each,", self.runs);
         let open = &self.standing.open;
         if open.is_empty() {
             let excluded = if self.standing.certain == 0 {
-                format!("a change of {size}% is excluded, of the whole and of {functions}.")
+                format!("a change of {size}% is excluded, of {whole}{functions}.")
             } else {
                 format!("another change of {size}% is excluded, of {functions}.")
             };
@@ -175,13 +196,7 @@ pub(super) fn verdict_on_times(diff: &Diff, times: &Times) -> Option<Vec<Fragmen
     }
     let ratios = format!("B takes {}", parts.join(", and "));
     let mut sentence = vec![Fragment::Words(ratios)];
-    // Of a part of the samples, or of time off the processor, shares aren't parts of the whole time.
-    let is_of_samples = matches!(diff.series.unit, Unit::Samples | Unit::Sampled);
-    let is_whole = is_of_samples && !diff.options.gather.filter.leaves_out();
-    if let Some(ratio) = times
-        .processor
-        .filter(|ratio| ratio.is_certain() && is_whole)
-    {
+    if let Some(ratio) = time_of_shares(diff, times).filter(TimeRatio::is_certain) {
         let points = (ratio.ratio - 1.0) * 100.0;
         let own = |change: &&Change| {
             change.certain && diff.series.items[change.item].counted == Quantity::Own
@@ -229,15 +244,25 @@ mod tests {
     }
 
     #[test]
-    fn an_ending_lists_some_names_and_counts_the_rest() {
-        let name = |name: &str| Fragment::Function(name.to_owned());
-        let mut open: Vec<Fragment> = ["a", "b", "c", "d"].map(name).to_vec();
-        open.push(Fragment::Words("processor time".to_owned()));
-        let ending = Ending {
-            runs: 30,
-            standing: Standing { certain: 0, open },
-            size: 0.05,
+    fn a_change_of_a_functions_time_is_excluded_by_its_share_and_the_whole_together() {
+        let excludes = |ends: (f64, f64), interval: (f64, f64)| {
+            let whole = TimeRatio {
+                seconds: [1.0, 1.0],
+                ratio: 1.0,
+                interval,
+                confidence: 0.95,
+            };
+            excludes_of_time(ends, &whole, 0.05)
         };
+        assert!(excludes((-0.01, 0.01), (0.97, 1.03)));
+        // Each is within 5 %, and both together may not be.
+        assert!(!excludes((-0.03, 0.01), (0.97, 1.03)));
+        assert!(!excludes((-0.01, 0.03), (0.97, 1.03)));
+        assert!(!excludes((-0.01, 0.01), (1.98, 2.02)));
+        assert!(!excludes((-1.0, f64::INFINITY), (0.0, f64::INFINITY)));
+    }
+
+    fn told(ending: &Ending) -> String {
         let text = ending
             .sentence()
             .into_iter()
@@ -245,10 +270,45 @@ mod tests {
                 Fragment::Words(words) => words,
                 Fragment::Function(name) => format!("<{name}>"),
             });
+        text.collect()
+    }
+
+    #[test]
+    fn an_ending_lists_some_names_and_counts_the_rest() {
+        let name = |name: &str| Fragment::Function(name.to_owned());
+        let mut open: Vec<Fragment> = ["a", "b", "c", "d"].map(name).to_vec();
+        open.push(Fragment::Words("processor time".to_owned()));
+        let ending = Ending {
+            runs: 30,
+            standing: Standing {
+                certain: 0,
+                open,
+                is_timed: true,
+            },
+            size: 0.05,
+        };
         assert_eq!(
-            text.collect::<String>(),
+            told(&ending),
             "After 30 runs of each, a change of 5% is neither certain nor excluded for <a>, <b>, <c>, <d> and 1 more: \
              more or longer runs (-n) decide it."
         );
+    }
+
+    #[test]
+    fn an_ending_says_nothing_of_times_that_are_not_known() {
+        let with = |is_timed: bool| Ending {
+            runs: 4,
+            standing: Standing {
+                certain: 0,
+                open: Vec::new(),
+                is_timed,
+            },
+            size: 0.05,
+        };
+        let start = "After 4 runs of each, a change of 5% is excluded, of";
+        let functions = "the functions asked about that have 10 to 90%.";
+        let expected = format!("{start} the whole and of {functions}");
+        assert_eq!(told(&with(true)), expected);
+        assert_eq!(told(&with(false)), format!("{start} {functions}"));
     }
 }

@@ -24,7 +24,12 @@ impl RunTime {
     /// The times of a recorded run; `None` if the recording has no times, or doesn't go on to the end of the run.
     pub fn of(recording: &Recording) -> Option<RunTime> {
         let end = recording.end()?;
-        if !recording.is_timed() || end.reason != EndReason::TargetEnded {
+        // A signal ends a run as well.
+        let is_whole = matches!(
+            end.reason,
+            EndReason::TargetEnded | EndReason::TargetCrashed
+        );
+        if !recording.is_timed() || !is_whole {
             return None;
         }
         let counted = processes::due(recording).map(|due| due.counted_ns as f64 / 1e9);

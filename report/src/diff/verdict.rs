@@ -17,7 +17,7 @@
 
 use super::DiffOptions;
 use super::estimate::{Estimate, Whole, variance};
-use super::inquiry::Inquiry;
+use super::inquiry::{ASIDE, Inquiry};
 use super::plan::{self, POWER, Plan};
 use super::questions::Questions;
 use super::series::{Quantity, Series};
@@ -120,12 +120,13 @@ fn not_asked(
     estimates: &[Estimate],
     options: &DiffOptions,
 ) -> BTreeSet<usize> {
-    let all = Inquiry::default();
-    if options.asked == all {
+    if options.asked == Inquiry::default() {
         return BTreeSet::new();
     }
-    let weight = |asked: &Inquiry, item: usize| asked.weight(series, &series.items[item]);
-    let leeways = (0..estimates.len()).map(|item| weight(&all, item) * whole.known[item].leeway);
+    let is_asked = |item: usize| options.asked.weight(series, &series.items[item]) > 0.0;
+    // Of two that make up for each other, the one that is asked about is to be found.
+    let weight = |item: usize| if is_asked(item) { 1.0 } else { ASIDE };
+    let leeways = (0..estimates.len()).map(|item| weight(item) * whole.known[item].leeway);
     let leeways: Vec<f64> = leeways.collect();
     let own = (0..estimates.len()).filter(|item| {
         let item = &series.items[*item];
@@ -137,7 +138,7 @@ fn not_asked(
     let mut family = Family::new(questions);
     family.judge(series, whole, estimates, &leeways, &BTreeSet::new());
     let mut changed = family.apart;
-    changed.retain(|item| weight(&options.asked, *item) == 0.0);
+    changed.retain(|item| !is_asked(*item));
     changed
 }
 
@@ -363,6 +364,11 @@ mod tests {
         let after: &[f64] = &[30.0, 48.0, 30.0, 50.0];
         let verdicts = judge(&series(&[before; 4], &[after; 4]), &options);
         assert_eq!(certain(&verdicts), [1]);
+        // A library's, which is asked about, grew; the user's own only makes room for it.
+        let (before, after): (&[f64], &[f64]) = (&[60.0, 40.0], &[60.0, 60.0]);
+        let mut grown = series(&[before; 4], &[after; 4]);
+        grown.functions[1].own = false;
+        assert_eq!(certain(&judge(&grown, &options)), [1]);
     }
 
     #[test]

@@ -55,8 +55,13 @@ impl Events {
 
     /// Takes a record of perf's own, as it is printed behind `PERF_RECORD_`.
     fn add_record(&mut self, record: &str) {
-        let lost = record.strip_prefix("LOST");
-        let lost = lost.and_then(|rest| rest.split_whitespace().next_back()?.parse().ok());
+        let mut words = record.split_whitespace();
+        let is_lost = words.next().is_some_and(|kind| kind.starts_with("LOST"));
+        // `LOST_SAMPLES lost 9 (BPF)`.
+        let count = words.find(|word| *word == "lost").and(words.next());
+        let lost = count
+            .filter(|_| is_lost)
+            .and_then(|count| count.parse().ok());
         self.lost = self.lost.saturating_add(lost.unwrap_or(0));
     }
 
@@ -77,8 +82,14 @@ impl Events {
     }
 }
 
-/// An event's name without the kind of processor: `cycles` of `cpu_core/cycles/P`, since perf counts it on each kind.
+/// An event's name without the kind of processor and what is counted of it: `cycles` of `cpu_core/cycles/P` and of
+/// `cycles:u`, since perf counts it on each kind.
 fn kind(event: &str) -> &str {
+    let is_modifier = |word: &str| word.chars().all(|letter| "ukhGHpPSDW".contains(letter));
+    let event = match event.rsplit_once(':') {
+        Some((event, modifier)) if is_modifier(modifier) => event,
+        _ => event,
+    };
     let mut parts = event.split('/');
     match (parts.next(), parts.next(), parts.next(), parts.next()) {
         (Some(_), Some(name), Some(_), None) => name,
@@ -172,7 +183,7 @@ fn frame(line: &str) -> Option<(String, String, u64)> {
     };
     // A path may have parentheses of its own: `(/drive_c/Program Files (x86)/game.exe)`.
     let mut paths = [" (/", " (["].into_iter();
-    let begin = paths.find_map(|begin| rest.find(begin));
+    let begin = paths.find_map(|begin| rest.rfind(begin));
     let begin = begin.or_else(|| rest.rfind(" ("));
     let (name, image) = begin.map_or((rest, ""), |begin| rest.split_at(begin));
     let image = image.trim_start_matches([' ', '(']);
@@ -208,6 +219,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn lost_samples_and_events_are_read_with_what_stands_behind_them() {
+        let mut events = Events::default();
+        for (record, lost) in [
+            ("LOST lost 7", 7),
+            ("LOST_SAMPLES lost 9 (BPF)", 16),
+            ("COMM: lost 3", 16),
+            ("MMAP2 1/1: [0x1(0x2) @ 0 0:0 0 0]: r-xp /lost", 16),
+        ] {
+            events.add_record(record);
+            assert_eq!(events.lost, lost, "{record}");
+        }
+        for (event, name) in [
+            ("cycles:u", "cycles"),
+            ("cpu_core/cycles/P", "cycles"),
+            ("cycles:k", "cycles"),
+            ("sched:sched_switch", "sched:sched_switch"),
+        ] {
+            assert_eq!(kind(event), name);
+        }
+    }
+
+    #[test]
     fn a_frame_has_an_image_whatever_its_path_is() {
         for (line, image, name) in [
             ("\t4011d6 work+0x16 (/opt/app)\n", "/opt/app", "work+0x16"),
@@ -228,6 +261,11 @@ mod tests {
                 "call(int (*)(char))+0x6",
             ),
             ("\t4011d6 f (inlined)\n", "inlined", "f"),
+            (
+                "\t4011d6 LazyCompile:*f (/srv/x (y)/a.js:1)+0x3 (/tmp/perf-100.map)\n",
+                "/tmp/perf-100.map",
+                "LazyCompile:*f (/srv/x (y)/a.js:1)+0x3",
+            ),
         ] {
             let expected = (image.to_owned(), name.to_owned(), 0x40_11d6);
             assert_eq!(frame(line), Some(expected));

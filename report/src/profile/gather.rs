@@ -9,7 +9,7 @@ mod spans;
 mod monitor;
 mod vcpu_time;
 
-use super::{NotCounted, Profile};
+use super::{OfRecording, Profile};
 
 use crate::images::library::Library;
 use crate::profile::advice::{Counts, advice};
@@ -309,7 +309,7 @@ fn gather_unit(
         profile.account.counted -= before.counted;
         let account = std::mem::replace(&mut profile.account, before);
         profile.account.add(&account);
-        profile.not_counted.push(NotCounted {
+        profile.of_recordings.push(OfRecording {
             account,
             idle: idle.into_places(),
             survey,

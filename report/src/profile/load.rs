@@ -30,10 +30,10 @@ const WAITS_NS: u64 = 1_000_000_000;
 
 /// The load of each vCPU, in order, or of each thread, the busiest first.
 pub fn loads(recording: &Recording, profile: &Profile) -> Vec<TaskLoad> {
-    let Some(not_counted) = profile.not_counted.first() else {
+    let Some(known) = profile.of_recordings.first() else {
         return Vec::new();
     };
-    let survey = not_counted.survey(recording);
+    let survey = known.survey(recording);
     let is_guest = recording.metadata().target.kind != TargetKind::Process;
     let end_ns = recording.end_ns();
     let rows = survey.latest.iter().map(|(task, (time_ns, state))| {
@@ -80,7 +80,7 @@ fn busy(recording: &Recording, survey: &Survey, task: Task, running: u64) -> f64
 
 /// What sampling cost the target, according to the recording.
 pub fn cost(recording: &Recording, profile: &Profile) -> String {
-    let survey = profile.not_counted.first().map(|it| it.survey(recording));
+    let survey = profile.of_recordings.first().map(|it| it.survey(recording));
     let Some(cost) = survey
         .map(|survey| survey.cost)
         .filter(|cost| cost.count > 0)

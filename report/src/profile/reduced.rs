@@ -104,7 +104,7 @@ impl ReducedProfile {
             vcpu_times: std::mem::take(&mut profile.vcpu_times),
             exits: std::mem::take(&mut profile.exits),
             slowest: std::mem::take(&mut profile.slowest),
-            not_counted: std::mem::take(&mut profile.not_counted),
+            of_recordings: std::mem::take(&mut profile.of_recordings),
             warnings: std::mem::take(&mut profile.warnings),
         }
     }

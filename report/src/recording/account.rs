@@ -242,15 +242,20 @@ impl Account {
         add_map(&mut self.lost, lost);
     }
 
-    /// The same account without the samples that were not asked for: they are not missing.
-    pub(crate) fn without_left_out(&self) -> Account {
-        Account {
-            by_state: BTreeMap::new(),
-            other_units: BTreeMap::new(),
-            outside: 0,
-            unfocused: 0,
-            ..self.clone()
-        }
+    /// What is missing, in words, and nothing of how good the rest is.
+    pub(crate) fn missing(&self) -> String {
+        let missing = Account {
+            unit: self.unit,
+            lost: self.lost.clone(),
+            damages: self.damages,
+            damaged: self.damaged,
+            undecoded: self.undecoded,
+            unfinished: self.unfinished,
+            ..Account::default()
+        };
+        let warnings = missing.warnings();
+        let told: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+        told.join("; ")
     }
 
     /// Adds the faults of calls that are shown beside these samples.
@@ -269,7 +274,11 @@ impl Account {
     /// Whether a loss of `count` for `reason` is more than a few missed deadlines.
     pub fn is_loss(&self, reason: LossReason, count: u64) -> bool {
         // Where the rate changed, and of a process with several threads, there were as many deadlines as samples.
-        due::is_loss(reason, count, self.deadlines.max(self.read as f64))
+        let samples = match self.unit {
+            Unit::Samples | Unit::Sampled => self.read,
+            Unit::OffCpu | Unit::Calls | Unit::VcpuTime => 0,
+        };
+        due::is_loss(reason, count, self.deadlines.max(samples as f64))
     }
 
     /// Whether samples are missing, which makes the exit status 1. A few missed deadlines don't.
@@ -522,7 +531,7 @@ mod tests {
             ..with(100)
         };
         assert!(!of_threads.is_incomplete());
-        let line = "lost: 50 deadlines missed".to_owned();
+        let line = "lost: 50 samples of missed deadlines".to_owned();
         assert!(with(50).lines().contains(&line));
     }
 
@@ -562,6 +571,23 @@ mod tests {
             &calls,
             "shares may be wrong: many times too long: the guest is emulated"
         ));
+    }
+
+    #[test]
+    fn what_is_poor_is_not_missing() {
+        let account = Account {
+            counted: 200,
+            late: 50,
+            lacking: 20,
+            cut: BTreeMap::from([(Stop::BadPointer, 30)]),
+            undecoded: 7,
+            ..Account::default()
+        };
+        let whole = Account {
+            undecoded: 7,
+            ..Account::default()
+        };
+        assert_eq!(account.missing(), whole.lines()[1]);
     }
 
     #[test]

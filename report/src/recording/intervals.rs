@@ -105,7 +105,9 @@ impl Intervals {
                 } else {
                     next.first_ns
                 };
-                self.names.push(block, needed_ns);
+                let parts = self.waiting.iter().chain([&self.open]);
+                let samples = parts.flat_map(|part| &part.kept.blocks);
+                self.names.push(block, needed_ns, samples);
             }
             Need::Clocks => self.clocks = Some(block),
             Need::Lasting => self.lasting.push(block, LASTING_BYTES_MAX),

@@ -3,6 +3,7 @@
 //! and go, memory is bounded by what runs, and not by the length of the stream.
 
 use super::kept_blocks::KeptBlocks;
+use crate::work::payload;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use uprof::cold::{End, EndReason, ModuleChange, ModuleEvent, TaskChange, TaskEvent};
@@ -24,12 +25,17 @@ pub(super) struct KeptNames {
 }
 
 impl KeptNames {
-    /// Adds a block. The first sample that is kept is of `needed_ns` or later.
-    pub fn push(&mut self, block: Block<'static>, needed_ns: u64) {
+    /// Adds a block. The first sample that is kept is of `needed_ns` or later, and all are in `samples`.
+    pub fn push<'b>(
+        &mut self,
+        block: Block<'static>,
+        needed_ns: u64,
+        samples: impl Iterator<Item = &'b Block<'static>>,
+    ) {
         self.kept.push(block, u64::MAX);
         // So each record is looked through a few times on average.
         if self.kept.bytes > (2 * self.left_bytes).max(SWEPT_BYTES_MIN) {
-            self.sweep(needed_ns.saturating_sub(LATE_NS));
+            self.sweep(needed_ns.saturating_sub(LATE_NS), &sampled(samples));
             self.kept.limit(NAMES_BYTES_MAX);
             self.left_bytes = self.kept.bytes;
         }
@@ -45,18 +51,18 @@ impl KeptNames {
         self.kept.dropped
     }
 
-    /// Forgets what ended before `until_ns`.
-    fn sweep(&mut self, until_ns: u64) {
+    /// Forgets what ended before `until_ns`, but not what is of the address spaces `sampled`.
+    fn sweep(&mut self, until_ns: u64, sampled: &HashSet<u32>) {
         let (mut tasks, mut modules) = (Vec::new(), Vec::new());
         for block in &self.kept.blocks {
-            match block.payload() {
+            match payload(block) {
                 Ok(Payload::Tasks(events)) => tasks.extend(events),
                 Ok(Payload::Modules(events)) => modules.extend(events),
                 // What can't be read names nothing.
                 _ => {}
             }
         }
-        forget(&mut tasks, &mut modules, until_ns);
+        forget(&mut tasks, &mut modules, until_ns, sampled);
         // Without memory for it, all stays.
         if let Ok(blocks) = blocks_of(&tasks, &modules) {
             let dropped = self.kept.dropped;
@@ -71,9 +77,26 @@ impl KeptNames {
     }
 }
 
+/// The address spaces of these samples.
+fn sampled<'b>(blocks: impl Iterator<Item = &'b Block<'static>>) -> HashSet<u32> {
+    let mut spaces = HashSet::new();
+    for block in blocks.filter(|block| block.samples > 0) {
+        if let Ok(Payload::Samples(samples)) = payload(block) {
+            spaces.extend(samples.tasks().iter().map(|task| task.space));
+        }
+    }
+    spaces
+}
+
 /// Removes what is said of threads that ended before `until_ns`, and of processes whose first thread did and that have
-/// no other one. A process may have begun as a copy of one that has ended: that is kept as long as the copy.
-fn forget(tasks: &mut Vec<TaskEvent>, modules: &mut Vec<ModuleEvent>, until_ns: u64) {
+/// no other one: none with a name, and none in `sampled`, since threads without a name may outlive the first one. A
+/// process may have begun as a copy of one that has ended: that is kept as long as the copy.
+fn forget(
+    tasks: &mut Vec<TaskEvent>,
+    modules: &mut Vec<ModuleEvent>,
+    until_ns: u64,
+    sampled: &HashSet<u32>,
+) {
     let mut ended: HashMap<Task, u64> = HashMap::new();
     for event in &*tasks {
         match event.what {
@@ -88,7 +111,8 @@ fn forget(tasks: &mut Vec<TaskEvent>, modules: &mut Vec<ModuleEvent>, until_ns: 
     }
     let others = tasks.iter().map(|event| event.task);
     let others = others.filter(|task| !ended.contains_key(task));
-    let running: HashSet<u32> = others.map(|task| task.space).collect();
+    let mut running: HashSet<u32> = others.map(|task| task.space).collect();
+    running.extend(sampled);
     // The first thread has the number of its process. Address space 0 is the kernel's.
     let is_first = |task: Task| task.vcpu == task.space;
     let mut over: HashMap<u32, u64> = HashMap::new();
@@ -124,6 +148,46 @@ fn forget(tasks: &mut Vec<TaskEvent>, modules: &mut Vec<ModuleEvent>, until_ns: 
         ended_ns.is_none_or(|ended_ns| event.time_ns > *ended_ns)
             && !is_over(&over, event.task.space, event.time_ns)
     });
+    forget_replaced(tasks, modules, until_ns);
+}
+
+/// Removes names and mappings that others had replaced before `until_ns`, unless a copy of the process may have them.
+fn forget_replaced(tasks: &mut Vec<TaskEvent>, modules: &mut Vec<ModuleEvent>, until_ns: u64) {
+    let mut cleared: HashMap<u32, u64> = HashMap::new();
+    let mut copied: HashMap<u32, u64> = HashMap::new();
+    for event in &*modules {
+        match event.what {
+            ModuleChange::Cleared if event.time_ns < until_ns => {
+                let last_ns = cleared.entry(event.space).or_default();
+                *last_ns = event.time_ns.max(*last_ns);
+            }
+            ModuleChange::CopiedFrom(parent) => {
+                let first_ns = copied.entry(parent).or_insert(u64::MAX);
+                *first_ns = event.time_ns.min(*first_ns);
+            }
+            _ => {}
+        }
+    }
+    let is_copied = |space: u32, before_ns: u64| {
+        let first_ns = copied.get(&space);
+        first_ns.is_some_and(|first_ns| *first_ns <= before_ns)
+    };
+    modules.retain(|event| {
+        let last_ns = cleared.get(&event.space);
+        last_ns.is_none_or(|last_ns| event.time_ns >= *last_ns || is_copied(event.space, *last_ns))
+    });
+    let mut named: HashMap<Task, u64> = HashMap::new();
+    for event in &*tasks {
+        if matches!(event.what, TaskChange::Named(_)) && event.time_ns < until_ns {
+            let last_ns = named.entry(event.task).or_default();
+            *last_ns = event.time_ns.max(*last_ns);
+        }
+    }
+    tasks.retain(|event| {
+        let last_ns = named.get(&event.task).copied().unwrap_or(0);
+        let is_name = matches!(event.what, TaskChange::Named(_));
+        !is_name || event.time_ns >= last_ns || is_copied(event.task.space, last_ns)
+    });
 }
 
 /// Blocks of these records.
@@ -132,8 +196,9 @@ fn forget(tasks: &mut Vec<TaskEvent>, modules: &mut Vec<ModuleEvent>, until_ns: 
 /// Memory for compressing is missing.
 fn blocks_of(tasks: &[TaskEvent], modules: &[ModuleEvent]) -> io::Result<Vec<Block<'static>>> {
     let mut writer = Writer::without_metadata(Vec::new(), [0; 16])?;
-    writer.tasks(tasks)?;
+    // Beyond the limit the first blocks are left out. Names of threads take the least.
     writer.modules(modules)?;
+    writer.tasks(tasks)?;
     let bytes = writer.finish(&End {
         time_ns: 0,
         reason: EndReason::Stopped,
@@ -229,6 +294,42 @@ mod tests {
         writer.finish(&end()).unwrap()
     }
 
+    #[test]
+    fn what_threads_without_a_name_need_stays_and_what_was_replaced_goes() {
+        let ended = |pid, time_ns| TaskEvent {
+            time_ns,
+            task: task(pid),
+            what: TaskChange::Ended,
+        };
+        let event = |space, time_ns, what| ModuleEvent {
+            time_ns,
+            space,
+            what,
+        };
+        let mut tasks = vec![named(1, 1), ended(1, 5), named(2, 1), ended(2, 5)];
+        tasks.extend([named(3, 1), named(3, 2), named(3, 30), named(4, 1)]);
+        tasks.push(named(4, 9));
+        let mut modules = vec![mapped(1, 1, PROGRAM), mapped(2, 1, PROGRAM)];
+        for space in [3, 4] {
+            modules.push(mapped(space, 1, PROGRAM));
+            modules.push(event(space, 8, ModuleChange::Cleared));
+            modules.push(mapped(space, 9, PROGRAM));
+        }
+        // A copy of what was before.
+        modules.push(event(5, 7, ModuleChange::CopiedFrom(4)));
+        // A thread of the first process has samples.
+        forget(&mut tasks, &mut modules, 20, &HashSet::from([1]));
+        let left: Vec<_> = modules.iter().map(|it| (it.space, it.time_ns)).collect();
+        let copied: [(u32, u64); 4] = [(4, 1), (4, 8), (4, 9), (5, 7)];
+        assert_eq!(left, [&[(1, 1), (3, 8), (3, 9)][..], &copied].concat());
+        let left: Vec<_> = tasks.iter().map(|it| (it.task.space, it.time_ns)).collect();
+        let copied: [(u32, u64); 2] = [(4, 1), (4, 9)];
+        assert_eq!(
+            left,
+            [&[(1, 1), (1, 5), (3, 2), (3, 30)][..], &copied].concat()
+        );
+    }
+
     fn end() -> End {
         End {
             time_ns: began_ns(*PROCESSES.end()),
@@ -253,7 +354,7 @@ mod tests {
                 _ => {
                     pushed += 1;
                     let needed_ns = block.last_ns;
-                    names.push(block.into_owned(), needed_ns);
+                    names.push(block.into_owned(), needed_ns, std::iter::empty());
                     most = most.max(names.blocks().count());
                 }
             }

@@ -23,8 +23,8 @@ pub struct Window {
     uuid: [u8; 16],
     length_ns: u64,
     metadata: Option<Block<'static>>,
-    /// The last clock readings.
-    clocks: Option<Block<'static>>,
+    /// Clock readings of the window, and the last ones before it.
+    clocks: KeptBlocks,
     names: KeptNames,
     /// Images, address spaces, and code.
     lasting: KeptBlocks,
@@ -44,7 +44,7 @@ impl Window {
             uuid,
             length_ns,
             metadata: None,
-            clocks: None,
+            clocks: KeptBlocks::default(),
             names: KeptNames::default(),
             lasting: KeptBlocks::default(),
             passing: KeptBlocks::default(),
@@ -80,10 +80,11 @@ impl Window {
                     self.end = Some(end);
                 }
             }
-            Need::Clocks => self.clocks = Some(block),
+            Need::Clocks => self.clocks.push(block, PASSING_BYTES_MAX),
             Need::Names => {
                 let from_ns = self.latest_ns.saturating_sub(self.length_ns);
-                self.names.push(block, from_ns);
+                let samples = self.passing.blocks.iter();
+                self.names.push(block, from_ns, samples);
             }
             Need::Lasting => self.lasting.push(block, LASTING_BYTES_MAX),
             Need::Passing => self.passing.push(block, PASSING_BYTES_MAX),
@@ -117,6 +118,11 @@ impl Window {
         let is_old = |block: &Block<'_>| block.last_ns < from_ns;
         while self.passing.blocks.front().is_some_and(is_old) {
             self.passing.pop();
+        }
+        let start_ns = from_ns.saturating_sub(BLOCK_NS);
+        let is_before = |block: &Block<'_>| block.last_ns <= start_ns;
+        while self.clocks.blocks.get(1).is_some_and(is_before) {
+            self.clocks.pop();
         }
         while self
             .damages
@@ -175,6 +181,7 @@ impl Window {
             self.uuid,
             (self.metadata.as_ref(), start_ns),
             self.clocks
+                .blocks
                 .iter()
                 .chain(self.names.blocks())
                 .chain(&self.lasting.blocks)
@@ -202,7 +209,7 @@ fn is_of_its_time(block: &Block<'_>) -> bool {
 mod tests {
     use super::*;
     use crate::recording::Recording;
-    use uprof::cold::{Metadata, TaskChange, TaskEvent};
+    use uprof::cold::{ClockPair, Metadata, TaskChange, TaskEvent};
     use uprof::{Frame, Sample, StreamReader, Task, Wait, Writer};
 
     const SECOND_NS: u64 = 1_000_000_000;
@@ -325,6 +332,35 @@ mod tests {
         assert_eq!(losses, [LossReason::Damaged]);
         let later = opened(&window, window.latest_ns() + 60 * SECOND_NS);
         assert!(later.losses().is_empty());
+    }
+
+    #[test]
+    fn a_window_has_the_clocks_before_it_and_in_it() {
+        let metadata = Metadata::default();
+        let mut writer = Writer::create(Vec::new(), [7; 16], &metadata, SECOND_NS).unwrap();
+        for second in 1..=60 {
+            let pair = ClockPair {
+                monotonic_ns: second * SECOND_NS,
+                realtime_ns: 5,
+                guest: None,
+            };
+            writer.clocks(&[pair]).unwrap();
+            let task = Task { space: 1, vcpu: 2 };
+            writer
+                .sample(&Sample::bare(second * SECOND_NS, task, &[]))
+                .unwrap();
+            writer.flush().unwrap();
+        }
+        let end = End {
+            time_ns: 60 * SECOND_NS,
+            reason: EndReason::Stopped,
+            message: String::new(),
+            totals: Vec::new(),
+        };
+        let window = window(&writer.finish(&end).unwrap(), 5 * SECOND_NS);
+        let recording = opened(&window, window.latest_ns());
+        let clocks = recording.clocks.iter();
+        assert!(clocks.map(|pair| pair.monotonic_ns / SECOND_NS).eq(54..=60));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The trend as a JSON object, for scripts. Shares and changes are between 0 and 1.
+//! The trend as a JSON object, for scripts. Shares and changes are between 0 and 1; an end of an interval that is null
+//! is open.
 
 use super::rows::notes;
 use super::{Change, FunctionTrend, Trend};
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 use std::io::{self, Write};
 
 /// Incremented when the meaning of a field changes.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Writes the object.
 ///

@@ -27,12 +27,12 @@ impl Order {
             Order::Time => numbers.sort_by_key(start),
             Order::Label(_) => {
                 numbers.sort_by_key(start);
-                let value = |number: &usize| points[*number].label.as_deref().unwrap_or_default();
+                let value = |number: &usize| value_of(&points[*number]);
                 let mut firsts: HashMap<&str, usize> = HashMap::new();
                 for (at, number) in numbers.iter().enumerate() {
                     firsts.entry(value(number)).or_insert(at);
                 }
-                if numbers.iter().all(|number| is_version(value(number))) {
+                if are_versions(points) {
                     numbers.sort_by(|a, b| by_version(value(a), value(b)));
                 } else {
                     numbers.sort_by_key(|number| firsts[value(number)]);
@@ -44,10 +44,29 @@ impl Order {
 
     /// For each of `points`, which are in order, whether a level may begin with it.
     pub(crate) fn may_begin(&self, points: &[Point]) -> Vec<bool> {
-        let is_new = |at: usize| at == 0 || points[at].label != points[at - 1].label;
+        let are_versions = are_versions(points);
+        let differ = |a: &str, b: &str| {
+            if are_versions {
+                by_version(a, b) != Ordering::Equal
+            } else {
+                a != b
+            }
+        };
+        let is_new =
+            |at: usize| at == 0 || differ(value_of(&points[at - 1]), value_of(&points[at]));
         let any = !matches!(self, Order::Label(_));
         (0..points.len()).map(|at| any || is_new(at)).collect()
     }
+}
+
+/// The value of the label that the order is by.
+fn value_of(point: &Point) -> &str {
+    point.label.as_deref().unwrap_or_default()
+}
+
+/// Whether all of `points` have versions, which are then in their order.
+fn are_versions(points: &[Point]) -> bool {
+    points.iter().all(|point| is_version(value_of(point)))
 }
 
 /// Whether a text is a version: `12`, `v1.4`, `1.4.2-rc1`; not the hash of a commit.
@@ -60,17 +79,13 @@ fn is_version(text: &str) -> bool {
 }
 
 /// Compares numbers within texts as numbers. A text goes before one that goes on, but not if it goes on with `-`, which
-/// marks what precedes a version: `1.4-rc1` before `1.4`.
+/// marks what precedes a version: `1.4-rc1` before `1.4`, and `1.4` before `1.4+abc`.
 fn by_version(a: &str, b: &str) -> Ordering {
     let (mut a, mut b) = (without_v(a), without_v(b));
     loop {
-        match (a.bytes().next(), b.bytes().next()) {
-            (None, None) => return Ordering::Equal,
-            (None, Some(b'-')) => return Ordering::Greater,
-            (Some(b'-'), None) => return Ordering::Less,
-            (None, Some(_)) => return Ordering::Less,
-            (Some(_), None) => return Ordering::Greater,
-            (Some(_), Some(_)) => {}
+        let order = next_rank(a).cmp(&next_rank(b));
+        if order != Ordering::Equal || a.is_empty() {
+            return order;
         }
         let (of_a, of_b) = (part(a), part(b));
         let order = match (number(of_a), number(of_b)) {
@@ -81,6 +96,15 @@ fn by_version(a: &str, b: &str) -> Ordering {
             return order;
         }
         (a, b) = (&a[of_a.len()..], &b[of_b.len()..]);
+    }
+}
+
+/// The order of how a text goes on: with `-`, not at all, or otherwise.
+fn next_rank(text: &str) -> u8 {
+    match text.bytes().next() {
+        Some(b'-') => 0,
+        None => 1,
+        Some(_) => 2,
     }
 }
 
@@ -135,5 +159,20 @@ mod tests {
             .to_vec();
         assert_eq!(by.may_begin(&points), [true, false, true]);
         assert_eq!(Order::Time.may_begin(&points), [true; 3]);
+        let mut versions = points;
+        for (point, version) in versions.iter_mut().zip(["v1.9", "1.9", "1.10"]) {
+            point.label = Some(version.to_owned());
+        }
+        assert_eq!(by.may_begin(&versions), [true, false, true]);
+    }
+
+    #[test]
+    fn versions_have_one_order_whatever_follows_them() {
+        let sorted = ["1.4-", "1.4-rc1", "1.4", "1.4+abc", "1.4.1", "1.4a", "1.10"];
+        for (at, a) in sorted.iter().enumerate() {
+            for (other, b) in sorted.iter().enumerate() {
+                assert_eq!(by_version(a, b), at.cmp(&other), "{a} {b}");
+            }
+        }
     }
 }

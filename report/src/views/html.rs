@@ -57,8 +57,9 @@ impl Renderer for Tally {
             self.payload.renumber(|node| code.reduced.node(node));
             self.code = Some(code);
         }
-        let surveyed = content.recordings.iter().zip(&content.profile.not_counted);
-        let surveyed = surveyed.map(|(one, left_out)| (one, left_out.survey(one)));
+        let known = &content.profile.of_recordings;
+        let surveyed = content.recordings.iter().zip(known);
+        let surveyed = surveyed.map(|(one, known)| (one, known.survey(one)));
         let drawing = content.flame_options();
         let page = Page {
             recordings: &surveyed.collect::<Vec<_>>(),

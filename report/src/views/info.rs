@@ -277,7 +277,11 @@ fn samples(recording: &Recording, survey: &Survey, page: &mut Page) {
         let states = states.map(|(state, n)| format!("{n} {}", state.name()));
         format!("{all} ({})", states.collect::<Vec<_>>().join(", "))
     };
-    page.line("samples", by_state(&survey.states));
+    // Of what was imported, all may be waits.
+    let has_samples = survey.samples > 0 || survey.waits.is_empty();
+    if has_samples {
+        page.line("samples", by_state(&survey.states));
+    }
     if !survey.waits.is_empty() {
         page.line("waits", by_state(&survey.waits));
     }
@@ -295,7 +299,7 @@ fn samples(recording: &Recording, survey: &Survey, page: &mut Page) {
     );
     page.some("trigger", &sampling.trigger);
     let seconds = recording.seconds();
-    if seconds > 0.0 {
+    if seconds > 0.0 && has_samples {
         let per_second = survey.samples as f64 / seconds;
         let tasks = survey.tasks.len().max(1);
         let each = per_second / tasks as f64;

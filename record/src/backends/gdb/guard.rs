@@ -8,7 +8,7 @@
 use super::client::Client;
 use super::handshake::Continue;
 use super::packet;
-use super::release::release;
+use super::release::{Released, release};
 use crate::guest::endpoint::{Connection, Endpoint, Sockets, deadline};
 use crate::guest::guardian::{Guardian, Rescuer};
 use crate::source::SourceError;
@@ -131,16 +131,17 @@ impl Guard {
         })
     }
 
-    /// Releases the guest for good; returns whether its stub confirmed that. If not, the guardian tries again.
+    /// Releases the guest for good; returns whether its stub confirmed that. If not, the guardian tries again, unless
+    /// the stub has ended: another guest may have its address by then.
     pub fn release(&mut self, client: &Client) -> bool {
         if std::mem::replace(&mut self.done, true) {
             return false;
         }
-        let confirmed = release(client.connection(), client.endpoint());
-        if confirmed {
+        let released = release(client.connection(), client.endpoint());
+        if released != Released::Unsure {
             self.guardian.dismiss();
         }
-        confirmed
+        released == Released::Confirmed
     }
 
     /// Whether the guest was released or given up.
@@ -172,7 +173,8 @@ mod tests {
     use crate::source::plan::Plan;
     use nix::sys::signal::{Signal, kill};
     use nix::unistd::{Pid, gettid};
-    use std::io::Write;
+    use std::io::{ErrorKind, Write};
+    use std::os::unix::net::UnixListener;
 
     #[test]
     fn what_is_left_to_do_is_done_once_by_the_guardian_or_in_its_place() {
@@ -233,5 +235,27 @@ mod tests {
         }
         drop(killed);
         assert_eq!(done_by(), own);
+    }
+
+    #[test]
+    fn a_guest_at_the_address_of_one_that_has_ended_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("stub");
+        let stub = UnixListener::bind(&path).unwrap();
+        let endpoint = Endpoint::Unix(path.clone());
+        let sockets = endpoint.sockets().unwrap();
+        let mut guard = Guard::start(&sockets, false, None).unwrap();
+        let patience = Duration::from_secs(1);
+        let connection = sockets.connect(patience).unwrap();
+        let client = Client::over(connection, &endpoint, patience);
+        drop(stub.accept().unwrap());
+        drop(stub);
+        std::fs::remove_file(&path).unwrap();
+        assert!(!guard.release(&client));
+        let next = UnixListener::bind(&path).unwrap();
+        next.set_nonblocking(true).unwrap();
+        drop(guard);
+        let nobody = next.accept().unwrap_err();
+        assert_eq!(nobody.kind(), ErrorKind::WouldBlock);
     }
 }

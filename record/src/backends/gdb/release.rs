@@ -7,7 +7,7 @@
 
 use super::client::{MOST_LATE_READS, StopReply};
 use super::packet::{Decoder, Event};
-use crate::guest::endpoint::{Connection, Endpoint, deadline};
+use crate::guest::endpoint::{Connection, Endpoint, EndpointError, deadline};
 use crate::guest::left_paused::PausedGuest;
 use crate::sys::clock::monotonic_ns;
 use nix::errno::Errno;
@@ -19,9 +19,32 @@ const QUIET: Duration = Duration::from_millis(150);
 /// How long a stub may take to detach, and to accept another connection.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Releases the guest over `connection`, or over a new one if that is broken. Returns whether the stub confirmed it.
-pub fn release(connection: &Connection, endpoint: &Endpoint) -> bool {
-    detach(connection).is_ok() || release_anew(endpoint)
+/// What became of a guest that was to be released.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Released {
+    /// Its stub confirmed it.
+    Confirmed,
+    /// Its stub has closed the connection, and nobody listens at its address. Another guest may, later.
+    Ended,
+    /// It may be stopped.
+    Unsure,
+}
+
+/// Releases the guest over `connection`, or over a new one if that is broken.
+pub fn release(connection: &Connection, endpoint: &Endpoint) -> Released {
+    let Err(error) = detach(connection) else {
+        return Released::Confirmed;
+    };
+    match endpoint.connect(PATIENCE) {
+        Ok(fresh) if detach(&fresh).is_ok() => Released::Confirmed,
+        // A stub that serves one debugger doesn't listen while it has a connection.
+        Err(EndpointError::Connect(_, Errno::ECONNREFUSED | Errno::ENOENT))
+            if matches!(error, Errno::ECONNRESET | Errno::EPIPE) =>
+        {
+            Released::Ended
+        }
+        _ => Released::Unsure,
+    }
 }
 
 /// The guest whose stub a mark names.
@@ -40,7 +63,8 @@ impl PausedGuest for PausedStub {
     }
 
     fn resume(&mut self) -> bool {
-        release_anew(&self.0)
+        let fresh = self.0.connect(PATIENCE);
+        fresh.is_ok_and(|fresh| detach(&fresh).is_ok())
     }
 
     fn is_held_by_other(&self) -> Option<String> {
@@ -52,13 +76,6 @@ impl fmt::Display for PausedStub {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the guest behind the gdb stub at {}", self.0)
     }
-}
-
-/// Releases the guest over a new connection.
-fn release_anew(endpoint: &Endpoint) -> bool {
-    endpoint
-        .connect(PATIENCE)
-        .is_ok_and(|fresh| detach(&fresh).is_ok())
 }
 
 fn detach(connection: &Connection) -> Result<(), Errno> {

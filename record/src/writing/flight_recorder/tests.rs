@@ -144,11 +144,16 @@ fn a_long_recording_grows_nothing() {
         let Item::Block(block) = item else {
             panic!("{item:?}");
         };
-        if let Payload::Tasks(events) = block.payload().unwrap() {
-            let named = events
-                .iter()
-                .filter(|it| matches!(it.what, TaskChange::Named(_)));
-            names += named.count();
+        match block.payload().unwrap() {
+            Payload::Tasks(events) => {
+                let named = events
+                    .iter()
+                    .filter(|it| matches!(it.what, TaskChange::Named(_)));
+                names += named.count();
+            }
+            // Its blocks state how many rows they have, of which waits are no samples.
+            Payload::End(end) => assert!(end.totals.is_empty(), "{:?}", end.totals),
+            _ => {}
         }
     }
     assert!((10..20).contains(&names), "{names} processes");
@@ -374,12 +379,12 @@ fn joined_files_are_one_recording() {
         files.into_iter().map(open).collect()
     };
     let joined = Joined::new(readers(capture.before), readers(capture.segments)).unwrap();
-    let mut began_ns = None;
+    let mut began = None;
     let types: Vec<Option<BlockType>> = joined
         .map(|item| match item.unwrap() {
             Item::Block(block) => {
                 if let Ok(Payload::Clocks(pairs)) = block.payload() {
-                    began_ns.get_or_insert(pairs[0].monotonic_ns);
+                    began.get_or_insert((pairs[0].monotonic_ns, pairs[0].realtime_ns));
                 }
                 block.known_type()
             }
@@ -387,7 +392,12 @@ fn joined_files_are_one_recording() {
         })
         .collect();
     // By the first pair, readers tell when a recording began.
-    assert_eq!(began_ns, Some(capture.first_ns));
+    let (began_ns, dated_ns) = began.unwrap();
+    assert_eq!(began_ns, capture.first_ns);
+    // The clock of these files is not the machine's, and the date is that of their time.
+    let ahead_ns = realtime_ns() - monotonic_ns() as i64;
+    let off_ns = (dated_ns - began_ns as i64).abs_diff(ahead_ns);
+    assert!(off_ns < SECOND_NS, "{off_ns} ns");
     let count = |wanted| types.iter().filter(|found| **found == Some(wanted)).count();
     assert_eq!(types.first(), Some(&Some(BlockType::Metadata)));
     assert_eq!(types.last(), Some(&Some(BlockType::End)));

@@ -174,7 +174,7 @@ pub(super) fn gather(
     }
     let account = |first, recordings| {
         let mut account = Account::new(Unit::Calls);
-        let side = profile.not_counted.iter().skip(first).take(recordings);
+        let side = profile.of_recordings.iter().skip(first).take(recordings);
         side.for_each(|recording| account.add(&recording.account));
         account
     };

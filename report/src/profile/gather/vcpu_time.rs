@@ -12,7 +12,7 @@ use crate::profile::exit_names;
 use crate::profile::labels::{LabelId, TextId};
 use crate::profile::tree::{NodeId, ROOT, StackTree};
 use crate::profile::vcpu_times::{self, WallTime, in_proportion, part_within};
-use crate::profile::{Labels, NotCounted, Profile};
+use crate::profile::{Labels, OfRecording, Profile};
 use crate::recording::Recording;
 use crate::recording::account::Account;
 use crate::recording::processes::task_name;
@@ -72,7 +72,7 @@ pub(super) fn gather(
         let gathered = gather_samples(recordings, tables, options, progress, into);
         profile.labels = gathered.labels;
         profile.warnings = gathered.warnings;
-        of_samples = gathered.not_counted.into_iter();
+        of_samples = gathered.of_recordings.into_iter();
         stacks = gathered.tree;
         monitor = MonitorStacks::gather(recordings, tables, options, progress);
     }
@@ -127,7 +127,9 @@ pub(super) fn gather(
         profile.account.counted -= before.counted;
         let account = std::mem::replace(&mut profile.account, before);
         profile.account.add(&account);
-        profile.not_counted.push(NotCounted { account, ..sampled });
+        profile
+            .of_recordings
+            .push(OfRecording { account, ..sampled });
     }
     profile
 }

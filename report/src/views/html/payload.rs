@@ -24,7 +24,7 @@ mod preorder;
 pub(super) use bands::Band;
 
 use super::lapses::lapses;
-use crate::profile::NotCounted;
+use crate::profile::OfRecording;
 use crate::profile::found_by::FoundBy;
 use crate::profile::gather::{Sampled, names};
 use crate::profile::labels::{LabelId, Labels};
@@ -149,9 +149,9 @@ impl Payload {
         number: usize,
         recording: &Recording,
         counted: &BTreeSet<State>,
-        left_out: &NotCounted,
+        known: &OfRecording,
     ) {
-        if left_out.account.by_state.is_empty() {
+        if known.account.by_state.is_empty() {
             return;
         }
         for place in recording.blocks() {
@@ -159,7 +159,7 @@ impl Payload {
             let Ok(block) = recording.samples(place) else {
                 continue;
             };
-            let states = left_out.idle.of(recording);
+            let states = known.idle.of(recording);
             let mut rows = EffectiveRows::new(&block, &states);
             while let Ok(Some(row)) = rows.next_row() {
                 if row.wait.is_some() || counted.contains(&row.state) {

@@ -41,9 +41,9 @@ impl Tally {
     /// Adds the samples of vCPUs and threads that were not running, of all recordings, for the time line.
     pub fn add_idle(&mut self, recordings: &[Recording], profile: &Profile) {
         let counted = self.payload.states();
-        let left_out = recordings.iter().zip(&profile.not_counted);
-        for (number, (recording, left_out)) in left_out.enumerate() {
-            self.payload.add_idle(number, recording, &counted, left_out);
+        let known = recordings.iter().zip(&profile.of_recordings);
+        for (number, (recording, known)) in known.enumerate() {
+            self.payload.add_idle(number, recording, &counted, known);
         }
     }
 }

@@ -114,7 +114,7 @@ struct Piece {
     since_ns: u64,
     /// Whether it was recorded as a mapping of such code.
     recorded: bool,
-    /// Whether it is a copy of another process's memory, whose tables name its code.
+    /// Whether it is a copy of another process's code, which that process's tables name.
     inherited: bool,
 }
 
@@ -141,12 +141,6 @@ impl Functions {
             pieces: BTreeMap::new(),
             reuses: 0,
         }
-    }
-
-    /// The memory that may hold code: start and length.
-    pub fn pieces(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let pieces = self.pieces.iter();
-        pieces.map(|(start, piece)| (*start, piece.length))
     }
 
     /// Adds memory that may hold code from `since_ns` on. Any part of it that is known already may have held code since
@@ -180,12 +174,33 @@ impl Functions {
         gaps
     }
 
-    /// Adds memory (start and length) that was copied from another process at `since_ns`, with its mappings.
-    pub fn inherit(&mut self, pieces: Vec<(u64, u64)>, since_ns: u64) {
-        for (start, length) in pieces {
+    /// The memory that may hold code, for [`Functions::inherit`]: start, length, and whether it has code. What is behind
+    /// the last function of a piece has none.
+    pub fn for_copy(&self) -> Vec<(u64, u64, bool)> {
+        let split = |(&start, piece): (&u64, &Piece)| {
+            let end = start + piece.length;
+            let last = self.known.range(..end).next_back();
+            let code_end = match last {
+                _ if piece.inherited => end,
+                Some((at, known)) => at.saturating_add(known.length).clamp(start, end),
+                None => start,
+            };
+            [
+                (start, code_end - start, true),
+                (code_end, end - code_end, false),
+            ]
+        };
+        let parts = self.pieces.iter().flat_map(split);
+        parts.filter(|(_, length, _)| *length > 0).collect()
+    }
+
+    /// Adds memory that was copied from another process at `since_ns`, with its mappings, as [`Functions::for_copy`]
+    /// returns it.
+    pub fn inherit(&mut self, pieces: Vec<(u64, u64, bool)>, since_ns: u64) {
+        for (start, length, has_code) in pieces {
             for (at, _) in self.piece(start, length, since_ns) {
                 if let Some(piece) = self.pieces.get_mut(&at) {
-                    (piece.recorded, piece.inherited) = (true, true);
+                    (piece.recorded, piece.inherited) = (has_code, has_code);
                 }
             }
         }
@@ -425,6 +440,12 @@ mod tests {
             .collect()
     }
 
+    /// Start and length of the memory that may hold code.
+    fn pieces(functions: &Functions) -> Vec<(u64, u64)> {
+        let pieces = functions.pieces.iter();
+        pieces.map(|(at, piece)| (*at, piece.length)).collect()
+    }
+
     /// Generation, address and name of each symbol.
     fn names(new: &NewCode) -> Vec<(u8, u64, String)> {
         let of = |part: &ImagePart| -> Vec<_> {
@@ -497,8 +518,12 @@ mod tests {
     /// The mapping of the whole memory would hide the functions of the process that it was copied from.
     #[test]
     fn memory_of_another_process_is_not_mapped_again() {
-        let mut functions = Functions::new(1);
-        functions.inherit(vec![(0x1000, 0x1000)], 5);
+        let mut parent = Functions::new(1);
+        parent.piece(0x1000, 0x1000, 1);
+        parent.piece(0x8000, 0x1000, 1);
+        parent.add(vec![function(0x1200, 16, "parent", 2)]);
+        let mut functions = Functions::new(2);
+        functions.inherit(parent.for_copy(), 5);
         functions.piece(0x2000, 0x1000, 6);
         let new = functions.add(vec![
             function(0x1100, 16, "child", 10),
@@ -510,6 +535,20 @@ mod tests {
             (1, 0x1100, "child".to_owned()),
         ];
         assert_eq!(names(&new), expected);
+        // What holds no code of the parent is mapped as a whole, and nothing there is a reuse.
+        let free = functions.add(vec![
+            function(0x1210, 16, "behind", 12),
+            function(0x1240, 16, "later", 13),
+            function(0x8000, 16, "elsewhere", 14),
+        ]);
+        assert_eq!(
+            places(&free),
+            [(0x1210, 0xdf0, 0, 5), (0x8000, 0x1000, 0, 5)]
+        );
+        assert_eq!(functions.reuses, 1);
+        // A child of the child has both parents' code.
+        let copied = functions.for_copy();
+        assert_eq!(copied[..2], [(0x1000, 0x210, true), (0x1210, 0x40, true)]);
     }
 
     #[test]
@@ -518,17 +557,18 @@ mod tests {
         functions.piece(0x2000, 0x1000, 1);
         let around = functions.piece(0x1000, 0x3000, 2);
         assert_eq!(around, [(0x1000, 0x1000), (0x3000, 0x1000)]);
-        let pieces: Vec<_> = functions.pieces().collect();
         assert_eq!(
-            pieces,
+            pieces(&functions),
             [(0x1000, 0x1000), (0x2000, 0x1000), (0x3000, 0x1000)]
         );
         let new = functions.add(vec![function(0x1ff0, 0x1020, "long", 3)]);
         let times: Vec<u64> = places(&new).iter().map(|place| place.3).collect();
         assert_eq!(times, [2, 1, 2]);
         functions.lose(0x1800, 0x1000);
-        let pieces: Vec<_> = functions.pieces().collect();
-        assert_eq!(pieces, [(0x1000, 0x800), (0x2800, 0x800), (0x3000, 0x1000)]);
+        assert_eq!(
+            pieces(&functions),
+            [(0x1000, 0x800), (0x2800, 0x800), (0x3000, 0x1000)]
+        );
         for (start, length) in [(0xfff, 8), (0x3fff, 2), (u64::MAX, 2), (0x8000, 1)] {
             assert!(!functions.has_room(&function(start, length, "x", 0)));
         }

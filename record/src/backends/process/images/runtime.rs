@@ -195,7 +195,7 @@ impl Runtimes {
         root: impl FnOnce(i32) -> Option<Arc<Root>>,
     ) {
         let parent = self.by_space.get(&parent);
-        let pieces: Vec<_> = parent.map_or(Vec::new(), |it| it.functions.pieces().collect());
+        let pieces = parent.map_or(Vec::new(), |it| it.functions.for_copy());
         if pieces.is_empty() {
             return;
         }

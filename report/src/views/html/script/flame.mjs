@@ -70,7 +70,7 @@ export class Flame {
   /** Widens the box of a path, where there is one; of none, shows all. */
   widenPath(path) {
     if (!this.data) return
-    Object.assign(this, { zoomed: boxOf(this.data, path), at: null })
+    Object.assign(this, { zoomed: boxOf(this.data, path), at: null, top: path.length ? this.top : 0 })
     this.draw()
   }
 
