@@ -158,7 +158,7 @@ impl Push<'_> {
                 match delivery.attempt(&message.body, file) {
                     Fate::Delivered => break Ok(()),
                     Fate::Later(failure) => {
-                        if let Err(why) = delivery.wait(&failure) {
+                        if let Some(why) = delivery.wait(&failure) {
                             break Err(stop(&mut end, why + LATER));
                         }
                     }

@@ -196,7 +196,6 @@ def behind_damage(data, at, header):
 def walk(data, at):
     """The Headers of the sound blocks from `at` on, and the Damage between them (§9)."""
     expected, ended = 0, False
-    seen = 0  # samples_before + samples of the last block
     first, other = None, None  # the header CRC of block 0; the place of the next block of an appended recording
     stretch = Damage("preamble", 0, 0) if at == 0 else None
     while at < len(data):
@@ -205,7 +204,7 @@ def walk(data, at):
             here, behind = (header.sequence, header.samples_before), header.samples_before + header.samples
             if header.sequence == 0 and expected > 0 and header.header_crc != first:
                 other = here
-            is_next_of_other = here == other and here != (expected, seen)
+            is_next_of_other = here == other
             other = (header.sequence + 1, behind) if is_next_of_other else other
         if verdict == "sound" and header.sequence >= expected and not ended and not is_next_of_other:
             if stretch:
@@ -215,7 +214,7 @@ def walk(data, at):
             yield header
             first = header.header_crc if header.sequence == 0 else first
             ended = header.block_type == END
-            expected, seen, stretch, at = header.sequence + 1, behind, None, header.end
+            expected, stretch, at = header.sequence + 1, None, header.end
         else:
             kind = "repeated" if verdict == "sound" else verdict
             stretch = stretch or Damage(kind, at, 0)

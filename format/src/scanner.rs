@@ -271,10 +271,7 @@ impl Scanner {
         if begins && self.first != Some(header.header_crc.get()) {
             self.foreign = Some((0, samples_before));
         }
-        // Both may be at the same place: then it is this one's.
-        let place = (sequence, samples_before);
-        let is_own = place == (self.sequence, self.samples_seen);
-        if self.foreign == Some(place) && !is_own {
+        if self.foreign == Some((sequence, samples_before)) {
             let samples = samples_before.saturating_add(u64::from(header.samples.get()));
             self.foreign = sequence.checked_add(1).map(|next| (next, samples));
             return true;

@@ -50,7 +50,7 @@ pub struct Delivery<'a> {
     /// The attempts since the last success.
     trouble: Option<Trouble>,
     /// Why the last attempt that was told of had no success, without the numbers in it.
-    told: String,
+    told: Option<String>,
     /// Messages of a spool that a server that answers did not take yet.
     postponed: HashMap<PathBuf, Postponed>,
     /// The files of messages that the server may have, as an attempt had no answer.
@@ -113,7 +113,7 @@ impl<'a> Delivery<'a> {
             deadline,
             refused: 0,
             trouble: None,
-            told: String::new(),
+            told: None,
             postponed: HashMap::new(),
             unanswered: HashSet::new(),
             unremoved: HashSet::new(),
@@ -166,7 +166,7 @@ impl<'a> Delivery<'a> {
         self.postponed.remove(path);
         // A server that never takes one of many messages is told of once, and one that is away each time.
         if self.postponed.is_empty() {
-            self.told.clear();
+            self.told = None;
         }
     }
 
@@ -189,25 +189,22 @@ impl<'a> Delivery<'a> {
     fn tell(&mut self, why: &str) {
         let trouble = self.trouble.get_or_insert_with(Trouble::begin);
         let is_told = std::mem::replace(&mut trouble.is_told, true);
-        let told = without_numbers(why);
+        let told = Some(without_numbers(why));
         if !is_told && told != self.told {
             inform(&format!("{}: {why}; trying again", self.client.url));
             self.told = told;
         }
     }
 
-    /// Pauses before another attempt.
-    ///
-    /// # Errors
-    /// There is no time for one; says why.
-    pub fn wait(&mut self, failure: &Failure) -> Result<(), String> {
+    /// Pauses before another attempt. If there is no time for one, returns why the last one failed.
+    pub fn wait(&mut self, failure: &Failure) -> Option<String> {
         let pause = failure.pause.max(failure.asked.unwrap_or_default());
         if pause >= self.left() {
-            return Err(self.time_is_up(&failure.why));
+            return Some(self.time_is_up(&failure.why));
         }
         self.tell(&failure.why);
         self.deadline.pause(pause);
-        Ok(())
+        None
     }
 
     fn time_is_up(&self, why: &str) -> String {
@@ -310,7 +307,7 @@ impl<'a> Delivery<'a> {
                             self.postpone(path, failure, asked);
                         }
                         _ => {
-                            if let Err(why) = self.wait(&failure) {
+                            if let Some(why) = self.wait(&failure) {
                                 return Ok(Left::Undelivered(why));
                             }
                         }

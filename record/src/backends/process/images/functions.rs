@@ -174,8 +174,8 @@ impl Functions {
         gaps
     }
 
-    /// The memory that may hold code, for [`Functions::inherit`]: start, length, and whether it has code. What is behind
-    /// the last function of a piece has none.
+    /// The memory that may hold code, for [`Functions::inherit`]: start, length, and whether it has code. What is
+    /// behind the last function of a piece has none.
     pub fn for_copy(&self) -> Vec<(u64, u64, bool)> {
         let split = |(&start, piece): (&u64, &Piece)| {
             let end = start + piece.length;
