@@ -430,14 +430,4 @@ describe('diff page', { skip: MISSING }, () => {
     ok(!(await page.locator('#views').isVisible()))
     await page.close()
   })
-
-  test('sides without samples are told', async () => {
-    const path = file('nothing')
-    uniprof('diff', `--html=${path}`, '--focus', 'nowhere', 'corpus/calls.uprof', 'corpus/calls-stack.uprof')
-    const { page, events } = await opened(browser.still, path)
-    await page.getByText('A: no sample to show').waitFor()
-    await page.getByText('B: no sample to show').waitFor()
-    deepStrictEqual(events.errors, [])
-    await page.close()
-  })
 })

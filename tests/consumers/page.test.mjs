@@ -573,7 +573,10 @@ describe('page', { skip: MISSING }, () => {
       await canvas.hover({ position: { x, y: 9 } })
       return (await page.locator('#detail').textContent()).split(/\b/, 1)[0]
     }
-    for (let pages = 0; pages < 12; pages++) await canvas.press('PageDown')
+    const descend = async () => {
+      for (let pages = 0; pages < 12; pages++) await canvas.press('PageDown')
+    }
+    await descend()
     const names = [await at(9), await at(width - 9)]
     ok(/^a2/.test(names[0]) && /^b2/.test(names[1]), names.join(' '))
     await canvas.click({ position: { x: 9, y: 9 } })
@@ -581,6 +584,8 @@ describe('page', { skip: MISSING }, () => {
     strictEqual(await at(width - 9), names[0])
     await page.getByRole('button', { name: 'Show all' }).click()
     await drawn(page)
+    strictEqual(await at(9), 'main')
+    await descend()
     deepStrictEqual([await at(9), await at(width - 9)], names)
     deepStrictEqual(events.errors, [])
     await page.close()
