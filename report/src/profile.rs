@@ -84,4 +84,22 @@ impl Profile {
     pub fn unit(&self) -> Unit {
         self.account.unit
     }
+
+    /// Begins the account of the next recording. Returns that of those before, for [`Profile::end_account`].
+    fn begin_account(&mut self) -> Account {
+        let next = Account {
+            // What counts of all recordings has one limit.
+            counted: self.account.counted,
+            ..Account::new(self.unit())
+        };
+        std::mem::replace(&mut self.account, next)
+    }
+
+    /// Ends the account of a recording, and returns it. That of all is the one `before` with this one added.
+    fn end_account(&mut self, before: Account) -> Account {
+        self.account.counted -= before.counted;
+        let account = std::mem::replace(&mut self.account, before);
+        self.account.add(&account);
+        account
+    }
 }

@@ -599,7 +599,7 @@ impl Recording {
         end.is_none_or(|end| end.reason == EndReason::Cut)
     }
 
-    /// The number of damaged places of the file that it was recovered from.
+    /// The number of damaged places of the file that it was recovered from, and of those that this one was.
     pub fn recovered_places(&self) -> u64 {
         let totals = self.end.iter().flat_map(|end| &end.totals);
         let places = totals.filter(|(name, _)| name == DAMAGED_PLACES);

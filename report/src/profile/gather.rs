@@ -254,9 +254,7 @@ fn gather_unit(
         let symbolizer = Symbolizer::with(recording, tables, options.demangle);
         let unwinders = Unwinders::new(recording, &symbolizer, options.unwind);
         let idle = Idle::new(recording, &symbolizer);
-        let before = std::mem::replace(&mut profile.account, Account::new(unit));
-        // What counts of all recordings has one limit.
-        profile.account.counted = before.counted;
+        let before = profile.begin_account();
         let mut gathering = Gathering {
             recording,
             number,
@@ -306,9 +304,7 @@ fn gather_unit(
         profile.account.forced += symbolizer.forced();
         stack_bytes = stack_bytes.max(recording.metadata().sampling.stack_bytes);
         profile.account.add_recording(recording);
-        profile.account.counted -= before.counted;
-        let account = std::mem::replace(&mut profile.account, before);
-        profile.account.add(&account);
+        let account = profile.end_account(before);
         profile.of_recordings.push(OfRecording {
             account,
             idle: idle.into_places(),

@@ -14,7 +14,6 @@ use crate::profile::tree::{NodeId, ROOT, StackTree};
 use crate::profile::vcpu_times::{self, WallTime, in_proportion, part_within};
 use crate::profile::{Labels, OfRecording, Profile};
 use crate::recording::Recording;
-use crate::recording::account::Account;
 use crate::recording::processes::task_name;
 use crate::recording::spaces::Place as CodePlace;
 use crate::recording::unit::{Unit, Weight};
@@ -79,9 +78,7 @@ pub(super) fn gather(
     let names = names(recordings);
     let mut flags = Vec::new();
     for (number, recording) in recordings.iter().enumerate() {
-        let before = std::mem::replace(&mut profile.account, Account::new(Unit::VcpuTime));
-        // What counts of all recordings has one limit.
-        profile.account.counted = before.counted;
+        let before = profile.begin_account();
         let symbolizer = Symbolizer::with(recording, tables, options.demangle);
         let mut gathering = Gathering {
             recording,
@@ -124,9 +121,7 @@ pub(super) fn gather(
         let sampled = of_samples.next().unwrap_or_default();
         profile.account.forced = sampled.account.forced;
         profile.account.undecoded = sampled.account.undecoded;
-        profile.account.counted -= before.counted;
-        let account = std::mem::replace(&mut profile.account, before);
-        profile.account.add(&account);
+        let account = profile.end_account(before);
         profile
             .of_recordings
             .push(OfRecording { account, ..sampled });
