@@ -5,6 +5,8 @@
 mod compiled;
 
 use compiled::{build, folded, nearly_all, record};
+use std::collections::BTreeSet;
+use std::path::Path;
 
 const SOURCE: &str = r#"
 #include <stdint.h>
@@ -126,8 +128,21 @@ __asm__(".section .gopclntab, \"a\"\n.byte 0\n.text\n"
         ".type runtime.systemstack.abi0, @function\nruntime.systemstack.abi0:\n.cfi_startproc\n"
         "mov %rsp, left(%rip)\nmov %rdx, %rsp\ncall *%rsi\nmov left(%rip), %rsp\nret\n"
         ".cfi_endproc\n.size runtime.systemstack.abi0, . - runtime.systemstack.abi0\n");
+uint64_t to_scheduler(uint64_t argument, uint64_t (*function)(uint64_t), void **top) __asm__("runtime.mcall");
+__asm__(".text\n.type runtime.mcall, @function\nruntime.mcall:\n.cfi_startproc\n"
+        "mov %rsp, left(%rip)\nmov %rdx, %rsp\ncall *%rsi\nmov left(%rip), %rsp\nret\n"
+        ".cfi_endproc\n.size runtime.mcall, . - runtime.mcall\n");
 PLAIN uint64_t elsewhere(uint64_t n) { return inner(n) + 2; }
-PLAIN uint64_t calls(uint64_t n, void **top) { return on_system_stack(n, elsewhere, top) + 3; }
+PLAIN uint64_t otherwise(uint64_t n) { return inner(n) + 6; }
+PLAIN uint64_t schedules(uint64_t n) { return inner(n) + 7; }
+PLAIN uint64_t calls(uint64_t n, void **top) {
+    n = on_system_stack(n, elsewhere, top) + 3;
+    return on_system_stack(n, otherwise, top) + 8;
+}
+PLAIN uint64_t once(uint64_t n, void **top) { return on_system_stack(n, schedules, top) + 9; }
+PLAIN uint64_t twice(uint64_t (*function)(uint64_t), void **top) {
+    return on_system_stack(sink, function, top) + on_system_stack(sink, function, top);
+}
 PLAIN uint64_t outer(uint64_t n, void **top) { return calls(n, top) + 4; }
 PLAIN void *here(void) { return __builtin_return_address(0); }
 PLAIN void invented(void) { stale = here(); sink++; }
@@ -137,6 +152,8 @@ int main(void) {
     for (uint64_t n = 0;; n++) {
         *top = n % 2 ? stale : 0;
         sink += outer(sink, top) + 5;
+        sink += once(sink, top) + to_scheduler(sink, schedules, top);
+        sink += twice(burn, top);
     }
 }
 "#;
@@ -153,10 +170,50 @@ fn what_go_calls_on_its_system_stack_has_the_callers_of_the_other_one() {
     };
     record(folder.path(), &[], &program, &[]);
     for search in [&[][..], &["--no-search"]] {
-        let stacks = folded(&folder.path().join("run.uprof"), search);
-        let within = "runtime.systemstack.abi0;elsewhere;inner";
-        nearly_all(&stacks, within, &format!("main;outer;{within}"));
+        let stacks = folded(&folder.path().join("run.uprof"), search).into_iter();
+        let stacks: Vec<_> = stacks
+            .map(|(stack, count)| (format!("^{stack}"), count))
+            .collect();
+        for (callers, within) in [
+            (
+                "main;outer;calls;",
+                "runtime.systemstack.abi0;elsewhere;inner",
+            ),
+            (
+                "main;outer;calls;",
+                "runtime.systemstack.abi0;otherwise;inner",
+            ),
+            ("main;once;", "runtime.systemstack.abi0;schedules;inner"),
+            // A goroutine that gave up its thread has no more to do with what the thread does.
+            ("^", "runtime.mcall;schedules;inner"),
+            // Which of its two calls it was can't be known.
+            ("^", "runtime.systemstack.abi0;burn"),
+        ] {
+            nearly_all(&stacks, within, &format!("{callers}{within}"));
+        }
+        let callers = |inner: &str| called_from(&folder.path().join("run.uprof"), search, inner);
+        let (first, second) = (callers("elsewhere+"), callers("otherwise+"));
+        assert!(
+            first.len() == 1 && second.len() == 1 && first < second,
+            "{first:?} {second:?}"
+        );
     }
+}
+
+/// The places in `calls` from which the function called `inner` was called on the other stack.
+fn called_from(recording: &Path, search: &[&str], inner: &str) -> BTreeSet<String> {
+    let export = kit::uniprof()
+        .args(["export", "-f", "perf-script", "-o", "-"])
+        .args(search)
+        .arg(recording)
+        .output()
+        .unwrap();
+    let text = kit::text(&export.stdout);
+    let lines: Vec<&str> = text.lines().collect();
+    let found = lines.windows(3).filter(|lines| {
+        lines[0].contains(inner) && lines[1].contains(" runtime.systemstack.abi0+")
+    });
+    found.map(|lines| lines[2].trim().to_owned()).collect()
 }
 
 /// As musl's, the code that returns from the signal has no call frame information.

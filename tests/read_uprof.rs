@@ -11,7 +11,8 @@ use uprof::cold::{
     Contents, End, EndReason, MappedFile, Mapping, Metadata, ModuleChange, ModuleEvent, TargetKind,
 };
 use uprof::image::{
-    Cfa, ImageIdentity, ImagePart, Inlined, Place, RuleRow, RuleSet, Save, Segment, Symbol,
+    Cfa, ImageIdentity, ImagePart, Inlined, MissedCaller, Place, RuleRow, RuleSet, Save, Segment,
+    Symbol,
 };
 use uprof::{Arch, Frame, Sample, Span, SpanKind, Task, Writer};
 
@@ -213,6 +214,12 @@ fn whole_part() -> ImagePart {
     let rows = rows.map(|(start, end, rule)| RuleRow { start, end, rule });
     part.set_rules(&set, rows.into_iter(), Some(&[0x11, u64::MAX]));
     part.set_file(b"\x7fELF".to_vec());
+    part.set_callers(&[MissedCaller {
+        callee: 0,
+        function: 0x11,
+        next: u64::MAX,
+        caller: 0x12,
+    }]);
     part
 }
 

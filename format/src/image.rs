@@ -10,7 +10,9 @@ mod symbols;
 mod segments;
 mod lines;
 mod rules;
+mod callers;
 
+pub use callers::MissedCaller;
 pub use identity::ImageIdentity;
 pub use lines::{Inlined, LineRow, Lines, Texts};
 pub use rules::{
@@ -50,6 +52,8 @@ pub enum Section<'a> {
     Rules(Rules<'a>),
     /// The whole image, if it is not a file that could be found later.
     File(&'a [u8]),
+    /// Callers that chains of frame pointers miss.
+    Callers(Entries<'a, MissedCaller>),
 }
 
 impl ImagePart {
@@ -83,6 +87,7 @@ impl ImagePart {
                 ImageSection::Lines => Lines::read(reader).map(Section::Lines),
                 ImageSection::Rules => Rules::read(reader).map(Section::Rules),
                 ImageSection::File => Ok(Section::File(bytes)),
+                ImageSection::Callers => Entries::new(reader, 0).map(Section::Callers),
             })
         })
     }
@@ -130,6 +135,14 @@ impl ImagePart {
     /// Sets the whole image.
     pub fn set_file(&mut self, bytes: Vec<u8>) {
         self.set(ImageSection::File, false, |out| *out = bytes);
+    }
+
+    /// Sets the callers that chains of frame pointers miss.
+    pub fn set_callers(&mut self, callers: &[MissedCaller]) {
+        self.set(ImageSection::Callers, callers.is_empty(), |out| {
+            varint::put(out, callers.len() as u64);
+            callers.iter().for_each(|caller| caller.put(out));
+        });
     }
 
     fn set(&mut self, section: ImageSection, is_empty: bool, put: impl FnOnce(&mut Vec<u8>)) {
@@ -214,6 +227,7 @@ impl Section<'_> {
             }
             Section::Rules(rules) => all(rules.returns()?.into_iter().flatten()),
             Section::File(_) => Ok(()),
+            Section::Callers(callers) => all(callers.clone()),
         }
     }
 }

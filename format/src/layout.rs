@@ -213,6 +213,8 @@ tags! {
         Rules = 5 "rules",
         /// The whole image, if it is not a file that could be found later.
         File = 6 "file",
+        /// Callers that chains of frame pointers miss.
+        Callers = 7 "callers",
     }
 }
 

@@ -101,10 +101,9 @@ pub fn bundle(
     let stacks = stacks.map_err(|error| damaged(error.to_string()))?;
     let stack_bytes = recording.metadata().sampling.stack_bytes;
     let advice = advice(&stacks.counts(&symbolizer, stack_bytes));
-    let places = stacks.places;
-    let images = needs::images(recording, &symbolizer, &places);
+    let images = needs::images(recording, &symbolizer, &stacks);
     let mut bundled = BundleSummary {
-        missing: needs::missing(recording, &symbolizer, &places),
+        missing: needs::missing(recording, &symbolizer, &stacks.places),
         warnings: symbolizer.warnings(),
         advice,
         ..BundleSummary::default()

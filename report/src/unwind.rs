@@ -6,6 +6,7 @@
 
 mod registers;
 mod memory;
+mod frameless;
 mod expression;
 mod signal;
 mod linkage;
@@ -28,6 +29,7 @@ pub(crate) mod splice;
 
 pub use crate::images::call_frames::Skipped;
 pub use cache::Cache;
+pub(crate) use frameless::{CalledOn, Frameless, called_on, enclosing};
 pub use memory::{Memory, NoMemory, Stack};
 pub use modules::Module;
 pub(crate) use modules::PIECE_MODULES;

@@ -124,6 +124,12 @@ def line_lines(section):
         yield f"line address={address:x} functions={functions}"
 
 
+def caller_lines(section):
+    for _ in range(section.count(4)):
+        callee, function, following, caller = (section.varint() for _ in range(4))
+        yield f"caller callee={callee:x} function={function:x} next={following:x} address={caller:x}"
+
+
 def rule_lines(section):
     expressions = section.list_of(
         lambda: section.take(section.below(MOST_EXPRESSION_BYTES + 1, "a length")))
@@ -194,4 +200,5 @@ SECTIONS = {
     4: ("lines", line_lines),
     5: ("rules", rule_lines),
     6: ("file", file_lines),
+    7: ("callers", caller_lines),
 }

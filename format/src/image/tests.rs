@@ -76,6 +76,15 @@ fn whole() -> ImagePart {
     let rows = rows.map(|(start, end, rule)| RuleRow { start, end, rule });
     part.set_rules(&rules(), rows.into_iter(), Some(&[0x11, u64::MAX]));
     part.set_file(b"\x7fELF".to_vec());
+    let callers = [(0, 0x11, u64::MAX, 0), (1, 2, 0, 3)];
+    part.set_callers(
+        &callers.map(|(callee, function, next, caller)| MissedCaller {
+            callee,
+            function,
+            next,
+            caller,
+        }),
+    );
     part
 }
 
@@ -115,6 +124,9 @@ fn described(part: &ImagePart) -> (String, Vec<Fault>) {
                 }
             }
             Ok(Section::File(bytes)) => tell(Ok(format!("{bytes:?}"))),
+            Ok(Section::Callers(all)) => {
+                all.for_each(|one| tell(one.map(|one| format!("{one:?}"))));
+            }
         }
     }
     // For wrong rows, returns reports the same fault again.
@@ -146,6 +158,7 @@ fn all_sections_survive() {
         "RuleRow { start: 16, end: 32, rule: 1 }\nRuleRow { start: 32, end: 33, rule: 0 }",
         "RuleRow { start: 48, end: 18446744073709551615, rule: 1 }\n11\nffffffffffffffff",
         "[127, 69, 76, 70]",
+        "MissedCaller { callee: 0, function: 17, next: 18446744073709551615, caller: 0 }\nMissedCaller { callee: 1, ",
     ] {
         assert!(words.contains(entry), "{entry} is not in\n{words}");
     }
@@ -158,6 +171,7 @@ fn nothing_takes_no_section() {
     part.set_lines(&["unused"], std::iter::empty());
     part.set_rules(&rules(), std::iter::empty(), None);
     part.set_file(Vec::new());
+    part.set_callers(&[]);
     assert_eq!(part.sections().count(), 1);
 }
 

@@ -210,7 +210,7 @@ pub fn pprof(bytes: &[u8]) {
     }
 }
 
-/// Three sections of an embedded image; what they say is used.
+/// Sections of an embedded image; what they say is used.
 pub fn embedded(bytes: &[u8]) {
     let mut take = Take(bytes);
     let part = ImagePart::new(ImageIdentity {
@@ -220,9 +220,10 @@ pub fn embedded(bytes: &[u8]) {
         load_bias: 0,
         origin: "fuzz".into(),
     });
-    let sections = [take.piece(), take.piece(), take.rest()];
+    let sections = [take.piece(), take.piece(), take.piece(), take.rest()];
     let tags = [
         ImageSection::Segments,
+        ImageSection::Callers,
         ImageSection::Lines,
         ImageSection::Rules,
     ];

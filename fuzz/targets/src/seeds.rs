@@ -8,7 +8,7 @@ use std::sync::Arc;
 use uniprof_report::images::{Image, ImageAddress, Line, SymbolTable};
 use uniprof_report::stacks::{Embedded, LineTable};
 use uniprof_report::unwind::RuleTable;
-use uprof::image::ImageIdentity;
+use uprof::image::{ImageIdentity, MissedCaller};
 use uprof::layout::ImageSection;
 use uprof::{Arch, BlockType, Item, SliceReader};
 
@@ -107,6 +107,12 @@ pub fn embedded() -> Vec<Vec<u8>> {
         lines,
         rules: Arc::new(RuleTable::compile(&image, None).into()),
         image: None,
+        callers: vec![MissedCaller {
+            callee: 0,
+            function: 1,
+            next: 2,
+            caller: 3,
+        }],
     };
     let (mut payload, mut input) = (Vec::new(), Vec::new());
     embedded.parts()[0].put(&mut payload);
@@ -117,7 +123,9 @@ pub fn embedded() -> Vec<Vec<u8>> {
         let (section, rest) = take.0.split_at(length);
         take.0 = rest;
         match u16::try_from(tag).ok().and_then(ImageSection::from_number) {
-            Some(ImageSection::Segments | ImageSection::Lines) => put_piece(&mut input, section),
+            Some(ImageSection::Segments | ImageSection::Callers | ImageSection::Lines) => {
+                put_piece(&mut input, section);
+            }
             Some(ImageSection::Rules) => input.extend(section),
             _ => {}
         }

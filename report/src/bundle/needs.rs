@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use uprof::cold::TargetKind;
 use uprof::cpu::is_kernel_address;
-use uprof::image::ImageIdentity;
+use uprof::image::{ImageIdentity, MissedCaller};
 use uprof::{Frame, FrameKind, State, Stop};
 
 /// Steps of a run's budget for one frame.
@@ -36,6 +36,8 @@ pub(super) struct Stacks {
     /// Number of samples of each innermost address.
     innermost: BTreeMap<Place, u64>,
     counts: Counts,
+    /// Callers that chains miss, by module.
+    pub callers: BTreeMap<ModuleId, BTreeSet<MissedCaller>>,
 }
 
 impl Stacks {
@@ -66,6 +68,9 @@ pub(super) fn stacks<'s>(
         all.places.append(&mut more.places);
         for (place, count) in more.innermost {
             *all.innermost.entry(place).or_default() += count;
+        }
+        for (module, callers) in more.callers {
+            all.callers.entry(module).or_default().extend(callers);
         }
         all.counts.add(&more.counts);
         Ok(all)
@@ -117,6 +122,9 @@ fn stacks_of_block<'s>(
             });
         }
     }
+    for (module, caller) in held.missed_callers() {
+        stacks.callers.entry(module).or_default().insert(caller);
+    }
     unwinders.keep(held);
     Ok(stacks)
 }
@@ -146,11 +154,11 @@ fn counts_of(counts: bool, stop: Stop, kind: TargetKind, frames: &[Frame]) -> Co
 pub(super) fn images(
     recording: &Recording,
     symbolizer: &Symbolizer<'_, '_>,
-    places: &BTreeSet<Place>,
+    stacks: &Stacks,
 ) -> Vec<Embedded> {
     let mut by_module: BTreeMap<ModuleId, Vec<Place>> = BTreeMap::new();
     let mut listed: BTreeMap<u64, (u64, &str)> = BTreeMap::new();
-    for place in places {
+    for place in &stacks.places {
         if let Some(LocatedSymbol::InList(symbol)) = symbolizer.find(*place) {
             listed.insert(symbol.start.0, (symbol.size_bytes, symbol.name));
         }
@@ -160,7 +168,13 @@ pub(super) fn images(
     }
     let modules = by_module.iter();
     let mut images: Vec<Embedded> = modules
-        .filter_map(|(module, places)| image(recording, symbolizer, *module, places))
+        .filter_map(|(module, places)| {
+            let callers = stacks.callers.get(module).into_iter().flatten();
+            Some(Embedded {
+                callers: callers.copied().collect(),
+                ..image(recording, symbolizer, *module, places)?
+            })
+        })
         .collect();
     images.sort_by(|a, b| a.identity.path.cmp(&b.identity.path));
     if !listed.is_empty() {
@@ -174,6 +188,7 @@ pub(super) fn images(
             lines: LineTable::default(),
             rules: Arc::default(),
             image: None,
+            callers: Vec::new(),
         });
     }
     images
@@ -242,6 +257,7 @@ fn image(
                 .into(),
         ),
         image: None,
+        callers: Vec::new(),
     })
 }
 

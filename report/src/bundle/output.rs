@@ -157,6 +157,7 @@ mod tests {
             lines,
             rules: Default::default(),
             image: None,
+            callers: Vec::new(),
         };
         let mut writer = Writer::create(Vec::new(), [1; 16], &Metadata::default(), 0).unwrap();
         let written = write_image(&mut writer, &image, 0).unwrap();

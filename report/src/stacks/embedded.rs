@@ -13,7 +13,7 @@ use crate::unwind::{RuleTable, UnwindRules};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use uprof::Fault;
-use uprof::image::{ImageIdentity, ImagePart, Section};
+use uprof::image::{ImageIdentity, ImagePart, MissedCaller, Section};
 
 /// A recording's tables of one image.
 #[derive(Debug)]
@@ -30,6 +30,8 @@ pub struct Embedded {
     pub rules: Arc<UnwindRules>,
     /// The whole image, if it wasn't a file that could be found later.
     pub image: Option<Arc<Image>>,
+    /// Callers that chains of frame pointers miss, ascending.
+    pub callers: Vec<MissedCaller>,
 }
 
 /// Why a section can't be used.
@@ -72,6 +74,7 @@ impl Embedded {
             lines: LineTable::default(),
             rules: Arc::default(),
             image: None,
+            callers: Vec::new(),
         };
         for PlacedPart { place, part } in parts {
             for section in part.sections() {
@@ -103,6 +106,7 @@ impl Embedded {
                 let image = Image::from_bytes(&self.identity.path, bytes.to_vec())?;
                 self.image = Some(Arc::new(image));
             }
+            Section::Callers(callers) => self.callers = callers.collect::<Result<_, _>>()?,
         }
         Ok(())
     }
@@ -114,6 +118,7 @@ impl Embedded {
         let mut part = empty();
         let mut parts = Vec::new();
         part.set_segments(self.segments.iter().copied());
+        part.set_callers(&self.callers);
         let mut next = self.lines.store(0, &mut part);
         while let Some(address) = next {
             parts.push(std::mem::replace(&mut part, empty()));
@@ -155,6 +160,13 @@ mod tests {
     use uprof::layout::MAX_PAYLOAD_BYTES;
     use uprof::{Arch, BlockPlace};
 
+    const CALLER: MissedCaller = MissedCaller {
+        callee: 0,
+        function: 0x1003,
+        next: 0x1004,
+        caller: 0x1005,
+    };
+
     #[test]
     fn tables_longer_than_a_block_are_divided_and_joined_again() {
         let line = |number: u32| Line {
@@ -187,6 +199,7 @@ mod tests {
             lines,
             rules: Arc::new(RuleTable::default().with_returns(Some(vec![0x1003])).into()),
             image: None,
+            callers: vec![CALLER],
         };
         let place = BlockPlace {
             offset: 0,
@@ -214,6 +227,6 @@ mod tests {
         }
         assert_eq!(read.segments, embedded.segments);
         assert_eq!(read.rules.returns(), Some(&[0x1003][..]));
-        assert_eq!(read.symbols.len(), 1);
+        assert_eq!((read.symbols.len(), read.callers), (1, vec![CALLER]));
     }
 }

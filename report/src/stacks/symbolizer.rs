@@ -11,12 +11,11 @@ use crate::recording::spaces::{At, Module, Place};
 use crate::stacks::embedded::Embedded;
 use crate::stacks::runtimes;
 use crate::stacks::tables::{ModuleTables, Tables};
-use crate::unwind::UnwindRules;
+use crate::unwind::{Frameless, UnwindRules, called_on};
 use crate::work;
 use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
-use uprof::image::ImageIdentity;
+use uprof::image::{ImageIdentity, MissedCaller};
 
 /// One function at a place.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -39,14 +38,6 @@ pub(crate) struct Named {
 
 /// The longest linker's name whose readable form is kept (bytes): images are hostile, and long names rare.
 const KEPT_NAME_BYTES_MAX: usize = 1024;
-
-/// Functions of Go's runtime that call with another stack.
-const SWITCHES: [&str; 4] = [
-    "runtime.asmcgocall",
-    "runtime.mcall",
-    "runtime.morestack",
-    "runtime.systemstack",
-];
 
 /// Symbolizes the places of one recording.
 #[derive(Debug)]
@@ -75,8 +66,8 @@ struct ModuleSymbols<'l> {
     embedded: Vec<Embedded>,
     /// Set if a place had no name.
     unnamed: OnceLock<()>,
-    /// See [`Symbolizer::switches`].
-    switches: OnceLock<Vec<Range<u64>>>,
+    /// See [`Symbolizer::frameless`].
+    frameless: OnceLock<Vec<Frameless>>,
 }
 
 impl ModuleSymbols<'_> {
@@ -358,23 +349,50 @@ impl<'r, 'l> Symbolizer<'r, 'l> {
         })
     }
 
-    /// The functions of a module that call with another stack than that of their unwind rules, by the addresses of its
-    /// image.
-    pub(crate) fn switches(&self, module: u32) -> &[Range<u64>] {
+    /// What the embedded tables of a module say of a function without a frame: what is between `function`, which called
+    /// `callee`, and `next`. By the addresses of its image.
+    pub(crate) fn missed_caller(
+        &self,
+        module: u32,
+        [callee, function, next]: [u64; 3],
+    ) -> Option<u64> {
+        let embedded = self.modules.get(module as usize)?.embedded.iter();
+        let key = |one: &MissedCaller| (one.callee, one.function, one.next);
+        let mut found = embedded.filter_map(|embedded| {
+            let callers = &embedded.callers;
+            let at = callers.binary_search_by_key(&(callee, function, next), key);
+            Some(callers[at.ok()?].caller)
+        });
+        found.next()
+    }
+
+    /// Where the function called `name` starts and ends in the image of `place`.
+    pub(crate) fn function_beside(
+        &self,
+        place: Place,
+        name: &str,
+    ) -> Option<(ImageAddress, ImageAddress)> {
+        let mut all = self.table(place.module()?).iter();
+        let (start, end, _) = all.find(|(.., known)| *known == name)?;
+        Some((start, end))
+    }
+
+    /// The functions of Go's runtime in a module that call others without a frame, by the addresses of its image.
+    pub(crate) fn frameless(&self, module: u32) -> &[Frameless] {
         let Some(symbols) = self.modules.get(module as usize) else {
             return &[];
         };
         let find = || match &self.found(module).image {
-            Some(image) if is_go(image) => switches_in(self.table(module)).collect(),
+            Some(image) if is_go(image) => frameless_in(self.table(module)).collect(),
             Some(_) => Vec::new(),
             None => {
                 let embedded = symbols.embedded.iter();
                 let placed = embedded.filter(|embedded| !embedded.segments.is_empty());
-                let found = placed.flat_map(|embedded| switches_in(&embedded.symbols));
+                let found = placed.flat_map(|embedded| frameless_in(&embedded.symbols));
                 found.collect()
             }
         };
-        symbols.switches.get_or_init(find)
+        symbols.frameless.get_or_init(find)
     }
 
     /// The address of `place` by the headers of an image with these segments.
@@ -558,11 +576,13 @@ impl<'r, 'l> Symbolizer<'r, 'l> {
     }
 }
 
-fn switches_in(table: &SymbolTable) -> impl Iterator<Item = Range<u64>> {
-    // The linker's name has the calling convention.
-    let is_switch = |name: &str| SWITCHES.contains(&name.strip_suffix(".abi0").unwrap_or(name));
-    let found = table.iter().filter(move |&(.., name)| is_switch(name));
-    found.map(|(start, end, _)| start.0..end.0)
+fn frameless_in(table: &SymbolTable) -> impl Iterator<Item = Frameless> {
+    table.iter().filter_map(|(start, end, name)| {
+        Some(Frameless {
+            code: start.0..end.0,
+            stack: called_on(name)?,
+        })
+    })
 }
 
 #[cfg(test)]

@@ -2,18 +2,20 @@
 //! one unwinder for each state of an address space, made when first needed.
 
 mod believed;
+mod frameless_callers;
 mod missing_caller;
 
 pub(crate) use self::believed::Believed;
+use self::frameless_callers::{Edge, FoundCaller};
 use self::missing_caller::Stitched;
 use crate::recording::Recording;
 use crate::recording::spaces::Region;
 use crate::recording::spaces::visible::Visible;
 use crate::stacks::symbolizer::Symbolizer;
 use crate::unwind::splice::{self, Recorded};
-use crate::unwind::{Cache, Landing, Module, Options, PIECE_MODULES, Stack, Unwinder};
+use crate::unwind::{Cache, Frameless, Landing, Module, Options, PIECE_MODULES, Stack, Unwinder};
 use crate::work;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use uprof::cold::TargetKind;
@@ -46,6 +48,8 @@ pub(crate) struct UnwindState {
     landings: WordMap<(View, u64), Landing>,
     /// Which functions the calls before return addresses lead to.
     called: WordMap<(View, u64), Option<Range<u64>>>,
+    /// The callers of functions without a frame.
+    frameless_callers: HashMap<(View, Edge), FoundCaller>,
 }
 
 /// A stack: frames that were unwound, and behind them outer frames of the recorded chain.
@@ -123,6 +127,9 @@ impl<'a, 's> Unwinders<'a, 's> {
         }
         if held.called.len() > ADDRESSES_KEPT {
             held.called.clear();
+        }
+        if held.frameless_callers.len() > ADDRESSES_KEPT {
+            held.frameless_callers.clear();
         }
         locked(&self.spare).push(held);
     }
@@ -222,9 +229,13 @@ impl<'a, 's> Unwinders<'a, 's> {
             frame_pointer: registers.get(frame_pointer),
         };
         let switch = unwinder.switch_in(&unwound);
-        let rest = switch
-            .and_then(|at| splice::go_on_after_switch(&mut unwound, at, &recorded_chain))
-            .unwrap_or_else(|| splice::go_on(&mut unwound, end, &recorded_chain, &memory));
+        let rest = match switch.and_then(|at| splice::go_on_after_switch(&mut unwound, at, chain)) {
+            Some(from) => {
+                let outer = (&recorded_chain, from);
+                self.go_on_from_frameless(held, row, view, &mut unwound, outer)
+            }
+            None => splice::go_on(&mut unwound, end, &recorded_chain, &memory),
+        };
         let length = unwound.len() + chain.len() - rest.from;
         // A rule that says where the return address is contradicts a chain that was not joined. Without any bytes all
         // that there is, is a chain of which callers may be missing.
@@ -297,10 +308,10 @@ impl<'a, 's> Unwinders<'a, 's> {
         regions.sort_by_key(|region| region.since_ns);
         let mut visible = Visible::default();
         regions.into_iter().for_each(|region| visible.map(region));
-        let mut switches = Vec::new();
+        let mut frameless = Vec::new();
         let modules = visible
             .into_parts()
-            .map(|region| self.module(region, &mut switches))
+            .map(|region| self.module(region, &mut frameless))
             .collect();
         let arch = self.recording.metadata().target.arch;
         let is_guest = self.recording.metadata().target.kind != TargetKind::Process;
@@ -308,7 +319,7 @@ impl<'a, 's> Unwinders<'a, 's> {
         let unwinder = Unwinder::new(arch, modules)
             .with_interrupts(is_guest)
             .with_processes(has_processes)
-            .with_switches(switches)
+            .with_frameless(frameless)
             .with_all_code(self.has_all_code(view, time_ns));
         (unwinder, count)
     }
@@ -332,11 +343,11 @@ impl<'a, 's> Unwinders<'a, 's> {
         if count > PIECE_MODULES + PIECES_OF_A_REGION * earlier.pieces() {
             return None;
         }
-        let mut switches = Vec::new();
+        let mut frameless = Vec::new();
         let modules = mapped.into_iter();
         let unwinder = earlier
-            .after(modules.map(|region| self.module(region, &mut switches)))
-            .with_switches(switches);
+            .after(modules.map(|region| self.module(region, &mut frameless)))
+            .with_frameless(frameless);
         let has_all_code = earlier.has_all_code() || self.has_all_code(view, time_ns);
         let pieces = unwinder.pieces() / PIECES_OF_A_REGION;
         let steps = STEPS_PER_REGION * (PIECE_MODULES * count) as u64;
@@ -345,8 +356,8 @@ impl<'a, 's> Unwinders<'a, 's> {
         Some((unwinder.with_all_code(has_all_code), weight))
     }
 
-    /// The module of `region`; its code that calls with another stack is added to `switches`.
-    fn module(&self, region: Region, switches: &mut Vec<Range<u64>>) -> Module {
+    /// The module of `region`; its functions that call others without a frame are added to `frameless`.
+    fn module(&self, region: Region, frameless: &mut Vec<Frameless>) -> Module {
         let known = self
             .symbolizer
             .unwinding(region.module)
@@ -357,10 +368,14 @@ impl<'a, 's> Unwinders<'a, 's> {
         let image = self.symbolizer.found(region.module).image.as_ref();
         let image = image.filter(|_| known.is_some()).cloned();
         if let Some((bias, _)) = &known {
-            let loaded =
-                |code: &Range<u64>| code.start.wrapping_add(*bias)..code.end.wrapping_add(*bias);
-            let all = self.symbolizer.switches(region.module).iter().map(loaded);
-            switches.extend(all.filter(|code| (region.start..region.end).contains(&code.start)));
+            let loaded = |one: &Frameless| {
+                let (start, end) = (one.code.start, one.code.end);
+                let code = start.wrapping_add(*bias)..end.wrapping_add(*bias);
+                Frameless { code, ..*one }
+            };
+            let all = self.symbolizer.frameless(region.module).iter().map(loaded);
+            let is_here = |one: &Frameless| (region.start..region.end).contains(&one.code.start);
+            frameless.extend(all.filter(is_here));
         }
         let (bias, rules) = known.unwrap_or_default();
         Module {

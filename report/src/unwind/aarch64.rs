@@ -25,6 +25,11 @@ impl Cpu for Aarch64 {
         signal::returns(Arch::Aarch64, behind) || is_nothing && is_call
     }
 
+    /// Two instructions compute it: not looked for.
+    fn address_taken(_: u64, _: &[u8]) -> Option<u64> {
+        None
+    }
+
     fn ends_context(_: &[u8]) -> bool {
         false // glibc's has call frame information that says so
     }

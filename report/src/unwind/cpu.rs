@@ -26,4 +26,7 @@ pub(super) trait Cpu {
     /// Whether a function with this `code` is what a context (makecontext(3)) ends in: it takes its stack pointer from
     /// a register that calls preserve, for nobody called it.
     fn ends_context(code: &[u8]) -> bool;
+
+    /// The address that the instruction at `address`, the first of `code`, computes relative to itself.
+    fn address_taken(address: u64, code: &[u8]) -> Option<u64>;
 }

@@ -120,6 +120,30 @@ pub(super) fn call_at<C: Cpu>(image: &Image, at: ImageAddress) -> Option<Call> {
     C::ARCH.call_before(at.0, code?)
 }
 
+/// The only place in the code of `image` at `from` that takes the address `wanted`, or that of a word that holds it
+/// (bytes from there).
+pub(super) fn address_taken<C: Cpu>(
+    image: &Image,
+    from: ImageAddress,
+    length_bytes: u64,
+    wanted: ImageAddress,
+) -> Option<u64> {
+    let code = image.bytes_at(from, length_bytes)?;
+    let is_wanted = |taken: u64| {
+        let word = || {
+            let bytes = image.bytes_at(ImageAddress(taken), 8)?;
+            Some(u64::from_le_bytes(bytes.try_into().ok()?))
+        };
+        taken == wanted.0 || word() == Some(wanted.0)
+    };
+    let mut places = (0..code.len()).filter(|at| {
+        let address = from.0.wrapping_add(*at as u64);
+        C::address_taken(address, &code[*at..]).is_some_and(is_wanted)
+    });
+    let only = places.next()?;
+    places.next().is_none().then_some(only as u64)
+}
+
 /// Whether call frame information says that this is a signal's frame, or has no caller.
 fn is_first<C: Cpu>(rules: &UnwindRules, at: ImageAddress) -> bool {
     let found = rules.find(at);

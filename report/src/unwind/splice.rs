@@ -73,31 +73,25 @@ pub(crate) fn go_on(
     }
 }
 
-/// What `recorded` has beyond the frame number `switch`, whose function called with another stack. The frames behind
-/// it, to which its rule led, are dropped. The chain has its callers except the first: the function has no record.
-/// `None` if the chain goes on among the frames behind it: the stack was not left yet.
+/// From which of its frames on `chain` goes on beyond the frame number `switch`, whose function called with another
+/// stack. The frames behind it, to which its rule led, are dropped. The function has no record, so that its caller may
+/// be missing. `None` if the chain goes on among the frames behind it: the stack was not left yet.
 pub(crate) fn go_on_after_switch(
     frames: &mut Vec<Frame>,
     switch: usize,
-    recorded: &Recorded<'_>,
-) -> Option<Rest> {
-    let chain = recorded.chain;
+    chain: &[Frame],
+) -> Option<usize> {
     let address = frames.get(switch)?.address;
     let behind = &frames[switch + 1..];
     let has = |caller: &Frame| behind.iter().any(|frame| frame.address == caller.address);
-    let rest = match chain.iter().position(|frame| frame.address == address) {
-        Some(at) => Rest {
-            stop: recorded.stop,
-            from: at + 1,
-        },
+    let from = match chain.iter().position(|frame| frame.address == address) {
+        Some(at) => at + 1,
         None if chain.get(1).is_some_and(has) => return None,
-        None => Rest {
-            stop: Stop::BadRule,
-            from: chain.len(),
-        },
+        // What it called has no record, either.
+        None => chain.len().min(1),
     };
     frames.truncate(switch + 1);
-    Some(rest)
+    Some(from)
 }
 
 /// Whether the chain ends by itself at the last of `frames`, which have all of its callers: as in libc's code before
@@ -310,22 +304,16 @@ mod tests {
         let joined = |unwound: &[u64], chain: &[u64]| {
             let mut frames = returns(unwound, Found::Cfi);
             let chain = returns(chain, Found::FramePointer);
-            let recorded = Recorded {
-                chain: &chain,
-                stop: Stop::Unsaid,
-                frame_pointer: Some(SP + 16),
-            };
-            let rest = go_on_after_switch(&mut frames, 2, &recorded)?;
-            frames.extend_from_slice(&chain[rest.from..]);
-            Some((addresses(&frames), rest.stop))
+            let from = go_on_after_switch(&mut frames, 2, &chain)?;
+            frames.extend_from_slice(&chain[from..]);
+            Some(addresses(&frames))
         };
-        let whole = Some((vec![1, 2, 3, 5, 6], Stop::Unsaid));
+        let whole = Some(vec![1, 2, 3, 5, 6]);
         assert_eq!(joined(&[1, 2, 3, 7], &[1, 2, 3, 5, 6]), whole);
         assert_eq!(joined(&[1, 2, 3], &[1, 3, 5, 6]), whole);
         // The function that it called has no frame, so that the chain doesn't have 3.
-        let cut = Some((vec![1, 2, 3], Stop::BadRule));
-        assert_eq!(joined(&[1, 2, 3, 7], &[1, 5, 6]), cut);
-        assert_eq!(joined(&[1, 2, 3], &[]), cut);
+        assert_eq!(joined(&[1, 2, 3, 7], &[1, 5, 6]), whole);
+        assert_eq!(joined(&[1, 2, 3], &[]), Some(vec![1, 2, 3]));
         // It called 2 before it changed stacks.
         assert_eq!(joined(&[1, 2, 3, 4, 5], &[1, 5]), None);
     }

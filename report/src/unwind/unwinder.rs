@@ -5,10 +5,11 @@
 use super::aarch64::Aarch64;
 use super::cache::{Action, Cache, Owner, Plain, RuleId, Slot};
 use super::cpu::Cpu;
+use super::frameless::{CalledOn, Frameless};
 use super::memory::Memory;
 use super::modules::{Module, Modules};
 use super::registers::Registers;
-use super::returns::{Landing, call_at, landing};
+use super::returns::{Landing, address_taken, call_at, landing};
 use super::step::{self, Step, StepError};
 use super::x86_64::{X86_64, trap_frame};
 use crate::work;
@@ -22,8 +23,10 @@ use uprof::{Arch, Found, Frame, FrameKind, Stop};
 /// More is a loop.
 const STACK_CHANGES_MAX: u32 = 8;
 
-/// Most ranges of code that calls with another stack; Go's runtime has four.
-const SWITCHES_MAX: usize = 64;
+/// Most functions without a frame; Go's runtime has some twenty.
+const FRAMELESS_MAX: usize = 64;
+/// The largest function that is looked through for calls and addresses (bytes).
+const SEARCHED_BYTES_MAX: u64 = 64 << 10;
 
 /// The cost of a frame, of a run's budget of steps.
 const STEPS_PER_FRAME: u64 = 4;
@@ -80,8 +83,8 @@ pub struct Unwinder {
     has_interrupts: bool,
     /// Whether the lower half has processes' code alone.
     has_processes: bool,
-    /// Code that calls with another stack than that of its rules.
-    switches: Vec<Range<u64>>,
+    /// Functions of Go's runtime.
+    frameless: Vec<Frameless>,
 }
 
 impl Unwinder {
@@ -100,7 +103,7 @@ impl Unwinder {
             has_all_code: false,
             has_interrupts: false,
             has_processes: false,
-            switches: Vec::new(),
+            frameless: Vec::new(),
         }
     }
 
@@ -112,7 +115,7 @@ impl Unwinder {
             modules,
             needed: AtomicU64::new(self.needed.load(Ordering::Relaxed)),
             number: next_number(),
-            switches: self.switches.clone(),
+            frameless: self.frameless.clone(),
             ..*self
         }
     }
@@ -152,24 +155,57 @@ impl Unwinder {
         }
     }
 
-    /// Adds code that calls with another stack than that of its rules.
-    pub(crate) fn with_switches(mut self, more: Vec<Range<u64>>) -> Unwinder {
-        self.switches.extend(more);
-        self.switches.truncate(SWITCHES_MAX);
+    /// Adds functions that call others without a frame.
+    pub(crate) fn with_frameless(mut self, more: Vec<Frameless>) -> Unwinder {
+        self.frameless.extend(more);
+        self.frameless.truncate(FRAMELESS_MAX);
         self
+    }
+
+    /// Where the function at `address` calls others, if it has no frame.
+    pub(crate) fn frameless_at(&self, address: u64) -> Option<CalledOn> {
+        let mut all = self.frameless.iter();
+        all.find(|one| one.code.contains(&address))
+            .map(|one| one.stack)
     }
 
     /// The number of the first of `frames` that called with another stack than that of its rules.
     pub(crate) fn switch_in(&self, frames: &[Frame]) -> Option<usize> {
         let is_switch = |frame: &Frame| {
-            let address = frame.lookup_address();
-            let mut switches = self.switches.iter();
-            frame.kind == FrameKind::Return && switches.any(|code| code.contains(&address))
+            let stack = self.frameless_at(frame.lookup_address());
+            frame.kind == FrameKind::Return && stack.is_some_and(|stack| stack != CalledOn::Same)
         };
-        if self.switches.is_empty() {
+        if self.frameless.is_empty() {
             return None;
         }
         frames.iter().position(is_switch)
+    }
+
+    /// The return addresses of the calls in `code` that lead to `callee`, ascending.
+    pub(crate) fn calls_in(&self, code: Range<u64>, callee: &Range<u64>) -> Vec<u64> {
+        let end = code.end.min(code.start.saturating_add(SEARCHED_BYTES_MAX));
+        work::take(end.saturating_sub(code.start));
+        let leads_there = |address: &u64| match self.call_before(*address) {
+            Some(Call::Direct(target)) => callee.contains(&target),
+            _ => false,
+        };
+        let addresses = code.start..end;
+        addresses.map(|at| at + 1).filter(leads_there).collect()
+    }
+
+    /// The only place in `code` that takes the address of the function at `start`, or of a word that holds it.
+    pub(crate) fn address_taken_in(&self, code: Range<u64>, start: u64) -> Option<u64> {
+        let module = self.modules.get(self.modules.find(code.start)?)?;
+        let image = module.image.as_ref().filter(|image| image.tells_code())?;
+        let length_bytes = code.end.checked_sub(code.start)?.min(SEARCHED_BYTES_MAX);
+        work::take(length_bytes);
+        let from = module.image_address(code.start);
+        let wanted = module.image_address(start);
+        let offset = match self.arch {
+            Arch::X86_64 => address_taken::<X86_64>(image, from, length_bytes, wanted),
+            Arch::Aarch64 => address_taken::<Aarch64>(image, from, length_bytes, wanted),
+        }?;
+        Some(code.start + offset)
     }
 
     /// What `address`, a supposed return address, points to.

@@ -23,6 +23,17 @@ impl Cpu for X86_64 {
         signal::returns(Arch::X86_64, behind) || before.last() == Some(&0x90) && is_call
     }
 
+    fn address_taken(address: u64, code: &[u8]) -> Option<u64> {
+        // lea disp32(%rip), %reg
+        let (lea, _) = code.split_first_chunk::<7>()?;
+        let [0x48 | 0x4c, 0x8d, modrm, relative @ ..] = lea else {
+            return None;
+        };
+        let by = i64::from(i32::from_le_bytes(*relative));
+        let behind = address.wrapping_add(lea.len() as u64);
+        (modrm & 0xc7 == 5).then(|| behind.wrapping_add_signed(by))
+    }
+
     fn ends_context(code: &[u8]) -> bool {
         // mov %rbx (or %r12 to %r15), %rsp, behind endbr64 if there is one.
         let landing_pad = [0xf3, 0x0f, 0x1e, 0xfa];

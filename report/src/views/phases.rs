@@ -16,7 +16,7 @@ use crate::recording::account::is_cut;
 use crate::recording::processes::name_at;
 use crate::recording::unit::Unit;
 use crate::text::screen::{Notes, Screen};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Write};
 use uprof::cold::{Cost, TargetKind};
 use uprof::cpu::is_kernel_address;
@@ -223,7 +223,12 @@ impl Phases {
 
     /// The functions to show for a boot, with the times since the start of the recording at which each was first seen,
     /// and would have been seen before; in that order.
-    fn rows(&self, key: BootKey, content: &Content<'_>) -> Vec<(String, Option<(u64, u64)>)> {
+    fn rows(
+        &self,
+        key: BootKey,
+        shown: &HashSet<&str>,
+        content: &Content<'_>,
+    ) -> Vec<(String, Option<(u64, u64)>)> {
         let Content { profile, form, .. } = content;
         let mut firsts: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
         let stacks = self.boots.get(&key).map(|boot| &boot.stacks);
@@ -236,7 +241,6 @@ impl Phases {
             }
         }
         let mut rows: Vec<(String, Option<(u64, u64)>)> = if form.phases.is_empty() {
-            let shown = shown(content);
             // An address without a name is no phase.
             let is_named = |name: &str| !name.starts_with("0x");
             let all = firsts.iter();
@@ -256,6 +260,7 @@ impl Phases {
     fn write_boot(
         &self,
         key: BootKey,
+        shown: &HashSet<&str>,
         content: &Content<'_>,
         out: &mut dyn Write,
     ) -> io::Result<bool> {
@@ -267,7 +272,7 @@ impl Phases {
             "after", "at most", "until next"
         )?;
         writeln!(out, "{:>10} {:>10} {:>10}", "", "earlier", "")?;
-        let rows = self.rows(key, content);
+        let rows = self.rows(key, shown, content);
         let run_ns = |since_ns| pauses.run_ns(key.1, since_ns);
         for (place, (name, first)) in rows.iter().enumerate() {
             let Some((since_ns, before_ns)) = *first else {
@@ -295,7 +300,7 @@ impl Phases {
 }
 
 /// The names of functions that are shown without being asked for.
-fn shown<'c>(content: &Content<'c>) -> std::collections::BTreeSet<&'c str> {
+fn shown<'c>(content: &Content<'c>) -> HashSet<&'c str> {
     let profile = content.profile;
     let totals = profile.tree.totals();
     let whole = totals.first().copied().unwrap_or(0);
@@ -343,13 +348,15 @@ impl Renderer for Phases {
         screen.write_lines(&content.profile.account.lines(), out)?;
         let (_, files) = content.named_recordings();
         let keys: Vec<BootKey> = self.boots.keys().copied().collect();
+        let mut boots: HashMap<usize, u32> = HashMap::new();
+        for (recording, _) in &keys {
+            *boots.entry(*recording).or_default() += 1;
+        }
+        let shown = shown(content);
         let mut is_any = false;
         for key in &keys {
             let file = if files.len() > 1 { &files[key.0] } else { "" };
-            let boot = if keys
-                .iter()
-                .any(|other| other.0 == key.0 && other.1 != key.1)
-            {
+            let boot = if boots[&key.0] > 1 {
                 let recording = &content.recordings[key.0];
                 match recording.metadata().target.kind {
                     TargetKind::Process => {
@@ -368,7 +375,7 @@ impl Renderer for Phases {
             if !parts.is_empty() {
                 screen.write_prose("", &format!("{}:", parts.join(", ")), 2, out)?;
             }
-            is_any |= self.write_boot(*key, content, out)?;
+            is_any |= self.write_boot(*key, &shown, content, out)?;
         }
         writeln!(out)?;
         let paused_ns = self

@@ -211,7 +211,8 @@ pub(super) fn identity(texts: &mut Texts, old: &ImageIdentity) -> ImageIdentity 
     kept!(old => ImageIdentity { arch, load_bias } and path, build_id, origin)
 }
 
-/// The tables of an image, without its file and without unwind rules, because the stacks are already unwound.
+/// The tables of an image, without its file, and without unwind rules and missed callers, because the stacks are
+/// already unwound.
 pub(super) fn embedded(texts: &mut Texts, old: Embedded) -> Embedded {
     let Embedded {
         identity,
@@ -220,6 +221,7 @@ pub(super) fn embedded(texts: &mut Texts, old: Embedded) -> Embedded {
         lines,
         rules: _,
         image: _,
+        callers: _,
     } = old;
     let symbols: Vec<_> = symbols
         .iter()
@@ -243,6 +245,7 @@ pub(super) fn embedded(texts: &mut Texts, old: Embedded) -> Embedded {
         lines: kept,
         rules: Default::default(),
         image: None,
+        callers: Vec::new(),
     }
 }
 

@@ -8,6 +8,7 @@
 //! one.
 
 use super::{UnwindState, Unwinders, View};
+use crate::recording::spaces::Place;
 use crate::unwind::{Memory, Stack};
 use std::ops::Range;
 use uprof::cpu::{Call, SpecialRegisters};
@@ -122,11 +123,15 @@ impl Unwinders<'_, '_> {
     }
 
     /// From where to where the function at `address` goes.
-    fn function_at(&self, row: &Row<'_>, address: u64) -> Option<Range<u64>> {
-        let space = self.recording.guest_spaces().of_row(row);
-        let place = self.recording.spaces().place(space, row.time_ns, address);
-        let symbol = self.symbolizer.find(place)?.symbol();
+    pub(super) fn function_at(&self, row: &Row<'_>, address: u64) -> Option<Range<u64>> {
+        let symbol = self.symbolizer.find(self.place(row, address))?.symbol();
         let start = address.checked_sub(symbol.offset_bytes)?;
         Some(start..start.checked_add(symbol.size_bytes)?)
+    }
+
+    /// What `address` is at the time of `row`.
+    pub(super) fn place(&self, row: &Row<'_>, address: u64) -> Place {
+        let space = self.recording.guest_spaces().of_row(row);
+        self.recording.spaces().place(space, row.time_ns, address)
     }
 }

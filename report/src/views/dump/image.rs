@@ -57,6 +57,13 @@ fn write_section(section: Section<'_>, out: &mut dyn Write) -> io::Result<()> {
         }),
         Section::Lines(lines) => write_lines(lines, out),
         Section::Rules(rules) => write_rules(rules, out),
+        Section::Callers(callers) => callers.flatten().try_for_each(|one| {
+            let (callee, function, next, caller) = (one.callee, one.function, one.next, one.caller);
+            writeln!(
+                out,
+                "caller callee={callee:x} function={function:x} next={next:x} address={caller:x}"
+            )
+        }),
         Section::File(bytes) => {
             let (size, crc) = (bytes.len(), crc32fast::hash(bytes));
             writeln!(out, "file contents={size}:{crc:08x}")
