@@ -27,7 +27,8 @@ use uprof::cold::Mapping;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 The tables hold symbols, lines and unwind rules of the addresses that samples have, and of no
-other. A bundle gives the same reports wherever it is opened.
+other. A bundle gives the same reports wherever it is opened; but of a function without call frame
+information the caller may be missing where its image is not at hand.
 
 --redact keeps times, addresses, numbers, build-ids, the processor's model, and of texts what a
 report needs: of functions their names without folders, hosts and what is quoted or behind `=`

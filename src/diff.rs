@@ -3,6 +3,7 @@
 pub mod verdicts;
 
 use crate::candidates::recordings;
+use crate::new_file::is_among_devices;
 use crate::outcome::Outcome;
 use crate::output::write_to;
 use crate::progress::Progress;
@@ -243,7 +244,9 @@ fn draw(found: &Diff, path: &Path) -> anyhow::Result<()> {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let other = path.with_file_name(format!("{stem}-widths-of-A.svg"));
     let pictures = [(path, Widths::B, "B"), (&other, Widths::A, "A")];
-    for (path, widths, name) in pictures {
+    // Beside a device there is no place for a second one.
+    let count = if is_among_devices(path) { 1 } else { 2 };
+    for (path, widths, name) in pictures.into_iter().take(count) {
         let options = FlameOptions {
             title: format!("From A to B, widths of {name}: red grew, blue shrank"),
             subtitle: format!("{} → {}", side(found, 0), side(found, 1)),

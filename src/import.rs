@@ -1,7 +1,7 @@
 //! `uniprof import`: makes a recording from another tool's output.
 
 use crate::outcome::Outcome;
-use crate::output::{keep, write_to};
+use crate::output::{keep, write_private};
 use crate::quantity::label::Label;
 use crate::selection::{inform, say};
 use anyhow::{Context, anyhow, bail};
@@ -142,7 +142,7 @@ fn write(
 ) -> anyhow::Result<ImportSummary> {
     let uuid = fastrand::u128(..).to_le_bytes();
     let mut refused = None;
-    let written = write_to(&args.output, |out| {
+    let written = write_private(&args.output, |out| {
         import(uuid, out).map_err(|error| match error {
             ImportError::Io(error) => error,
             error => io::Error::other(refused.insert(error).to_string()),

@@ -43,7 +43,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
         read: found.samples,
         ..Account::default()
     };
-    account.add_recording(&recording);
+    account.add_recording(&recording, recording.seconds());
     let mut lost = account.lost.iter();
     let lost = lost.any(|(reason, count)| account.is_loss(*reason, *count));
     Ok(Outcome::lossy_if(damaged || lost || recording.was_cut()))

@@ -1,14 +1,18 @@
 //! Creates every output file: new, under a temporary name, then renamed to its output path. Whatever is at that path,
 //! be it another user's file or a link, is replaced and never opened; only a recorder opens a file of its own user, to
 //! see whether another one has locked it. So nobody who has it open can read what is written. Pipes and devices are
-//! opened if they belong to the user or to root.
+//! opened if they belong to the user or to root. /dev/stdout is standard output, whatever that is.
 
 use anyhow::{Context, bail};
 use nix::unistd::geteuid;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+/// Most links that are followed to a standard stream.
+const LINKS_MAX: usize = 8;
 
 /// A file that is not yet at its output path. It is removed when dropped, unless `put` moved it there.
 pub struct NewFile {
@@ -21,8 +25,13 @@ impl NewFile {
     /// Creates one in the folder of `path`, with the permissions `mode` less those of the umask.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Those of the file system, or the folder is /dev.
     pub fn beside(path: &Path, mode: u32) -> io::Result<NewFile> {
+        if is_among_devices(path) {
+            return Err(io::Error::other(
+                "a file would replace a device; name another file",
+            ));
+        }
         let part = part_path(path);
         // Left by an earlier run; unlinking does not follow a link.
         let _ = fs::remove_file(&part);
@@ -76,13 +85,38 @@ fn part_path(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
+/// Whether `path` is in the folder of devices.
+pub fn is_among_devices(path: &Path) -> bool {
+    let folder = fs::canonicalize(path.with_file_name("."));
+    folder.is_ok_and(|folder| folder == Path::new("/dev"))
+}
+
+/// Standard output or standard error, if `path` is a link to it, as /dev/stdout is.
+fn standard_stream(path: &Path) -> Option<io::Result<OwnedFd>> {
+    let descriptors = fs::canonicalize("/proc/self/fd").ok()?;
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let folder = path.parent()?;
+        if folder.canonicalize().is_ok_and(|it| it == descriptors) {
+            return match path.file_name()?.to_str()? {
+                "1" => Some(io::stdout().as_fd().try_clone_to_owned()),
+                "2" => Some(io::stderr().as_fd().try_clone_to_owned()),
+                _ => None,
+            };
+        }
+        path = folder.join(fs::read_link(&path).ok()?);
+    }
+    None
+}
+
 /// Whether the file that `found` describes belongs to the user, or to root.
 fn is_trusted(found: &fs::Metadata) -> bool {
     found.uid() == 0 || found.uid() == geteuid().as_raw()
 }
 
 /// Opens the pipe or device at `path`. Returns `None` if the path has to be replaced instead: there is a file, nothing,
-/// or a link of another user. Waits for the reader of a pipe.
+/// or a link of another user. A link to a standard stream is not replaced, even if that is redirected to a file. Waits
+/// for the reader of a pipe.
 ///
 /// # Errors
 /// It belongs to another user, or can't be opened.
@@ -98,7 +132,11 @@ pub fn special(path: &Path) -> anyhow::Result<Option<File>> {
         return Ok(None);
     };
     let kind = found.file_type();
-    if kind.is_file() || kind.is_dir() {
+    if kind.is_file() {
+        let stream = standard_stream(path).transpose().with_context(cannot)?;
+        return Ok(stream.map(File::from));
+    }
+    if kind.is_dir() {
         return Ok(None);
     }
     let what = match () {
@@ -126,4 +164,36 @@ pub fn special(path: &Path) -> anyhow::Result<Option<File>> {
         bail!("{}: it changed while it was opened", cannot());
     }
     Ok(Some(file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_have_a_folder_of_their_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("devices");
+        std::os::unix::fs::symlink("/dev", &link).unwrap();
+        assert!(is_among_devices(Path::new("/dev/x")));
+        assert!(is_among_devices(&link.join("x")));
+        assert!(!is_among_devices(&folder.path().join("x")));
+        assert!(!is_among_devices(Path::new("x")));
+    }
+
+    #[test]
+    fn links_lead_to_standard_streams() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for (name, to, is_stream) in [
+            ("stdout", "/proc/self/fd/1", true),
+            ("link", "stdout", true),
+            ("stdin", "/proc/self/fd/0", false),
+            ("file", "/etc/passwd", false),
+            ("circle", "circle", false),
+        ] {
+            std::os::unix::fs::symlink(to, at(name)).unwrap();
+            assert_eq!(standard_stream(&at(name)).is_some(), is_stream, "{name}");
+        }
+    }
 }

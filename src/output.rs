@@ -20,7 +20,7 @@ pub fn write_to<T>(
     write_with_mode(path, 0o666, write)
 }
 
-/// As [`write_to`], for files with a guest's memory: only the owner may read a new file.
+/// As [`write_to`], for recordings and what has a guest's memory: only the owner may read a new file.
 pub fn write_private<T>(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> io::Result<T>,

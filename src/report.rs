@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use uniprof_report::profile::{By, Each, Profile, ReducedProfile, Sampled};
 use uniprof_report::recording::{Recording, Unit};
 use uniprof_report::source_files::SourceFiles;
+use uniprof_report::text::in_percent;
 use uniprof_report::views::phases::Phase;
 use uniprof_report::views::{Content, FlagValue, Form, Needs, Output, Renderer, View};
 use uprof::State;
@@ -35,7 +36,8 @@ pub struct Args {
     #[arg(long, requires = "annotate", help_heading = "Form")]
     asm: bool,
     /// Folder with the source files, for --annotate and --html; may be repeated. Without it, they are looked for
-    /// where a recording says, if it was made on this machine or --elf or --image-path is given
+    /// where a recording says, if it was made on this machine and is a file of yours or of root, or if --elf or
+    /// --image-path is given
     #[arg(long, value_name = "FOLDER", help_heading = "Form")]
     source: Vec<PathBuf>,
     /// No text of source files; with --html no instructions either, for a page that is given away
@@ -89,7 +91,7 @@ fn parse_phase(text: &str) -> Result<Phase, std::convert::Infallible> {
 
 /// Says why a recording's source files are not looked for.
 const NO_SOURCES: &str = "source files are not looked for, as the recording was made on another machine, or before \
-    this one was started: --source FOLDER says where they are";
+    this one was started, or is not in a file of yours or of root: --source FOLDER says where they are";
 
 /// Says what a view of waits or calls would need, if none counts: an empty table is no answer. For samples an empty
 /// table is an answer, since a state or a time may well have none.
@@ -286,7 +288,7 @@ impl Args {
         }
         let share = self
             .min_share
-            .map(|share| format!("--min-share {}%", share * 100.0));
+            .map(|share| format!("--min-share {}%", in_percent(share)));
         flags.extend(share);
         if self.depth > 0 {
             flags.push(format!("--depth {}", self.depth));

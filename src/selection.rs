@@ -147,8 +147,9 @@ pub struct Selecting {
     /// Guess the caller where unwinding finds none: the next word that looks like one
     #[arg(long, help_heading = "Which frames")]
     pub scan: bool,
-    /// Write the command line, the host's name and folders of recordings into outputs: they may be secrets. Pages and
-    /// some exports have paths of images and source files without it, too: `bundle --redact` removes their folders
+    /// Write the command line, the host's name, folders and addresses of recordings into outputs: they may be secrets.
+    /// Pages and some exports have paths of images and source files without it, too: `bundle --redact` removes their
+    /// folders
     #[arg(long, help_heading = "Form")]
     pub identify: bool,
     #[command(flatten)]

@@ -3,6 +3,7 @@
 mod busy;
 
 use busy::Busy;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -217,4 +218,39 @@ fn a_command_that_outlives_its_recording_is_ended_or_not_and_that_is_said() {
     let mut help = kit::uniprof();
     let help = help.args(["record", "--help"]).output().unwrap();
     assert!(String::from_utf8_lossy(&help.stdout).contains("--keep-running"));
+}
+
+/// As root's /dev/stdout.
+#[test]
+fn a_link_to_standard_output_stays_and_the_file_behind_it_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let link = folder.path().join("stdout");
+    std::os::unix::fs::symlink("/proc/self/fd/1", &link).unwrap();
+    let export = |output: &Path| {
+        let mut command = kit::uniprof();
+        command.args(["export", "-f", "folded", "--no-search", "-o"]);
+        command.arg(output).arg(kit::corpus("calls-stack.uprof"));
+        command
+    };
+    let expected = export(Path::new("-")).output().unwrap().stdout;
+    assert!(!expected.is_empty());
+    let path = folder.path().join("redirected");
+    let mut file = std::fs::File::create(&path).unwrap();
+    file.write_all(b"before\n").unwrap();
+    let mut export = export(&link);
+    let status = export.stdout(file).stderr(Stdio::null()).status();
+    assert!(status.unwrap().success());
+    let written = std::fs::read(&path).unwrap();
+    assert_eq!(written, [&b"before\n"[..], &expected].concat());
+
+    let (_busy, target) = busy();
+    let file = std::fs::File::create(&path).unwrap();
+    let mut record = kit::uniprof();
+    record.args(["record", "-F", "499", "-d", "1s", "--no-embed", "-o"]);
+    record.arg(&link).arg(&target);
+    let status = record.stdout(file).stderr(Stdio::null()).status();
+    assert!(status.unwrap().code() < Some(2));
+    assert!(sound_samples(&path) > 0);
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(names(folder.path()), ["redirected", "stdout"]);
 }

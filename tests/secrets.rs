@@ -107,7 +107,14 @@ const SECRETS: [&str; 56] = [
     "SECRETST",
 ];
 /// What an output for others must not show without `--identify`.
-const PERSONAL: [&str; 3] = ["secret-command", "secret-host", "secret-argument"];
+const PERSONAL: [&str; 6] = [
+    "secret-command",
+    "secret-host",
+    "secret-argument",
+    "secret-note-name",
+    "secret-note-value",
+    "secret-end",
+];
 
 const MAIN: Task = Task {
     space: 300,
@@ -564,7 +571,72 @@ fn what_goes_to_others_tells_neither_command_line_nor_host() {
         }
     }
     let asked = uniprof(folder, &["report", "--html=-", "--identify", path]);
-    for secret in ["secret-command", "secret-host", "secret-argument", parent] {
+    for secret in PERSONAL.iter().chain([&parent]) {
         assert!(asked.contains(secret), "--identify doesn't tell {secret}");
     }
+}
+
+/// A guest without a name is called by the address of its stub or monitor.
+#[test]
+fn what_goes_to_others_tells_no_address_of_a_guest() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.uprof");
+    let path = path.to_str().unwrap();
+    let mark = "5ec2e70badc0ffee";
+    for (kind, name, public) in [
+        (TargetKind::GdbStub, "secret-build.corp:1234", "gdb-stub"),
+        (TargetKind::GdbStub, "/home/secret-user/vm/stub", "stub"),
+        (TargetKind::Qemu, "[fe80::5ec]:4444", "qemu"),
+        (TargetKind::Qemu, "web", "web"),
+    ] {
+        let mut metadata = metadata();
+        metadata.target.kind = kind;
+        metadata.target.name = name.into();
+        metadata.notes = vec![
+            (uprof::machine::MADE_ON.into(), mark.into()),
+            ("gdb stub".into(), name.into()),
+            ("accelerator".into(), "KVM".into()),
+        ];
+        let file = std::fs::File::create(path).unwrap();
+        let mut writer = Writer::create(file, [7; 16], &metadata, 1_000).unwrap();
+        write_samples(&mut writer).unwrap();
+        let end = End {
+            time_ns: 300_000_000,
+            reason: EndReason::Stopped,
+            message: format!("{name} ended"),
+            totals: Vec::new(),
+        };
+        writer.finish(&end).unwrap();
+        for words in [
+            vec!["report", "--html=-", path],
+            vec!["diff", "--html=-", path, path],
+            vec!["report", "--brief", path],
+            vec!["export", "-f", "json", "-o", "-", path],
+        ] {
+            let text = uniprof(folder.path(), &words);
+            assert!(text.contains(public), "{words:?}: no {public} in {text}");
+            let hidden = [mark, name].into_iter().filter(|one| *one != public);
+            for secret in hidden {
+                assert!(!text.contains(secret), "{words:?} tells {secret}: {text}");
+            }
+            if words[1] == "--html=-" {
+                assert!(text.contains("accelerator") && text.contains("stopped"));
+            }
+        }
+        let asked = uniprof(folder.path(), &["report", "--html=-", "--identify", path]);
+        for told in [mark, name] {
+            assert!(asked.contains(told), "--identify doesn't tell {told}");
+        }
+    }
+}
+
+#[test]
+fn an_imported_recording_is_its_owners_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("stacks.txt"), "main;work 3\n").unwrap();
+    uniprof(folder, &["import", "-f", "folded", "stacks.txt"]);
+    let imported = std::fs::metadata(folder.join("run.uprof")).unwrap();
+    assert_eq!(imported.permissions().mode() & 0o777, 0o600);
 }

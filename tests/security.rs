@@ -266,6 +266,33 @@ fn source_that_a_recording_names_is_shown_only_if_it_is_source() {
     let (own, said) = output_of(machine::mark(), &source, &[]);
     assert!(own.contains("int evil;"), "{own}");
     assert!(!said.contains("--source"), "{said}");
+    // Every user of this machine can write its mark: the file's owner counts, too, and a pipe has none.
+    let file = folder.path().join("x.uprof");
+    let read_from = |input: Stdio, name: &Path| {
+        let mut command = uniprof();
+        command.args(["report", "--annotate", "evil"]).arg(name);
+        text(&command.stdin(input).output().unwrap().stdout)
+    };
+    let redirected = || Stdio::from(std::fs::File::open(&file).unwrap());
+    let input = Path::new("-");
+    assert!(read_from(redirected(), input).contains("int evil;"));
+    let mut cat = Command::new("cat");
+    let mut cat = cat.arg(&file).stdout(Stdio::piped()).spawn().unwrap();
+    let piped = read_from(cat.stdout.take().unwrap().into(), input);
+    cat.wait().unwrap();
+    assert!(piped.contains("not looked for"), "{piped}");
+    if std::os::unix::fs::chown(&file, Some(65534), None).is_ok() {
+        for shown in [
+            read_from(Stdio::null(), &file),
+            read_from(redirected(), input),
+        ] {
+            assert!(shown.contains("not looked for"), "{shown}");
+            assert!(!shown.contains("int evil;"), "{shown}");
+        }
+        std::fs::remove_file(&file).unwrap();
+    } else {
+        eprintln!("skipped: only root can give a file away");
+    }
     let image = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus/images/calls");
     let named = shown_with(&source, &["--elf", image]);
     assert!(named.contains("int evil;"), "{named}");

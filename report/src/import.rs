@@ -184,6 +184,11 @@ pub enum ImportError {
         /// How the other formats judge the input.
         others: String,
     },
+    /// The values of its samples are times that a sample can't have.
+    #[error(
+        "it has {0}, which samples can't have: export the recording by `uniprof export -f folded`, and import that"
+    )]
+    NoSamples(String),
     /// One line claims more samples of a stack than anyone can have taken.
     #[error(
         "line {line} claims {count} samples, and at most 10,000,000 in all are imported: divide the numbers first, \

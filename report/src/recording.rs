@@ -42,7 +42,8 @@ use source::Source;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use tasks::TaskNames;
 use uprof::cold::{
@@ -68,6 +69,8 @@ pub(crate) const MONOTONIC: &str = "monotonic";
 pub struct Recording {
     name: String,
     source: Source,
+    /// Whether its file belongs to this user or to root, or its bytes are of this program.
+    is_ours: bool,
     uuid: Option<[u8; 16]>,
     start_ns: u64,
     metadata: Metadata,
@@ -169,18 +172,24 @@ impl Recording {
     /// inside is not an error; see [`Recording::damages`].
     pub fn open(path: &Path) -> Result<Self, RecordingError> {
         if path == Path::new("-") {
-            let source = Source::File(spool::spool(std::io::stdin().lock())?);
-            return Ok(Recording::load("standard input".into(), source)?.with_monitor());
+            let input = std::io::stdin().lock();
+            let redirected = input.as_fd().try_clone_to_owned().map(File::from);
+            let is_ours = redirected.is_ok_and(|file| is_ours(&file));
+            let source = Source::File(spool::spool(input)?);
+            return Ok(Recording::load("standard input".into(), source, is_ours)?.with_monitor());
         }
         let name = path.display().to_string();
         let opened = File::open(path).and_then(|file| Ok((is_stream(&file)?, file)));
-        let source = match opened {
-            Ok((true, file)) => Source::File(spool::spool(file)?),
+        let (source, is_ours) = match opened {
+            Ok((true, file)) => (Source::File(spool::spool(file)?), false),
             Ok((false, file)) if is_of_perf(&file) => return Err(RecordingError::OfPerf { name }),
-            Ok((false, file)) => Source::File(file),
+            Ok((false, file)) => {
+                let is_ours = is_ours(&file);
+                (Source::File(file), is_ours)
+            }
             Err(source) => return Err(RecordingError::Read { name, source }),
         };
-        Ok(Recording::load(name, source)?.with_monitor())
+        Ok(Recording::load(name, source, is_ours)?.with_monitor())
     }
 
     /// Opens a recording in memory; `name` is its name in messages.
@@ -188,16 +197,17 @@ impl Recording {
     /// # Errors
     /// As for [`Recording::open`].
     pub fn from_bytes(name: &str, bytes: Vec<u8>) -> Result<Self, RecordingError> {
-        Ok(Recording::load(name.to_owned(), Source::Owned(bytes))?.with_monitor())
+        Ok(Recording::load(name.to_owned(), Source::Owned(bytes), true)?.with_monitor())
     }
 
-    fn load(name: String, source: Source) -> Result<Self, RecordingError> {
+    fn load(name: String, source: Source, is_ours: bool) -> Result<Self, RecordingError> {
         if let Source::File(file) = &source {
             crate::mapped::count(file);
         }
         let mut recording = Recording {
             name,
             source,
+            is_ours,
             uuid: None,
             start_ns: u64::MAX,
             metadata: Metadata::default(),
@@ -443,12 +453,13 @@ impl Recording {
         end.or(last).unwrap_or(self.start_ns).max(self.start_ns)
     }
 
-    /// Whether it was made on this machine, which has not been rebooted since. Its paths are then
-    /// trusted.
+    /// Whether it was made on this machine, which has not been rebooted since, and is in a file of this user or of
+    /// root: every user of a machine can write its mark. Its paths are then trusted.
     pub fn is_made_here(&self) -> bool {
         let mut notes = self.metadata().notes.iter();
         let made_on = notes.find(|(name, _)| name == uprof::machine::MADE_ON);
-        made_on.is_some_and(|(_, mark)| uprof::machine::mark().as_deref() == Some(mark))
+        self.is_ours
+            && made_on.is_some_and(|(_, mark)| uprof::machine::mark().as_deref() == Some(mark))
     }
 
     /// The duration in seconds; 0 if it is unknown, see [`Recording::is_timed`].
@@ -654,6 +665,20 @@ fn is_stream(file: &File) -> io::Result<bool> {
     use std::os::unix::fs::FileTypeExt;
     let kind = file.metadata()?.file_type();
     Ok(kind.is_fifo() || kind.is_char_device() || kind.is_socket())
+}
+
+/// Whether it is a file of this user or of root. Through a pipe comes what anybody wrote.
+fn is_ours(file: &File) -> bool {
+    let found = file.metadata().ok().filter(std::fs::Metadata::is_file);
+    let owner = found.map(|found| found.uid());
+    owner.is_some_and(|owner| owner == 0 || Some(owner) == effective_uid())
+}
+
+/// The effective user id of this process, from the four of proc_pid_status(5).
+fn effective_uid() -> Option<u32> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    ids.split_whitespace().nth(1)?.parse().ok()
 }
 
 #[cfg(test)]

@@ -456,3 +456,30 @@ fn a_question_is_settled_if_a_change_is_certain_or_excluded() {
     json::write(&found, false, &mut out).unwrap();
     assert!(!String::from_utf8(out).unwrap().contains("accounts for"));
 }
+
+#[test]
+fn a_side_is_as_long_as_what_is_selected_of_it() {
+    let [a, b] = [20, 40].map(|length_ms| {
+        let samples = (0..length_ms).map(|at_ms| Made {
+            at_ms,
+            thread: 7,
+            state: uprof::State::Running,
+            stack: &[1, 0],
+        });
+        let samples: Vec<Made> = samples.collect();
+        made::open(made::recording(&NAMES, &[], &samples))
+    });
+    let mut library = Library::default();
+    library.only_given = true;
+    let differ = |to_ns| {
+        let mut options = DiffOptions::default();
+        options.gather.filter.to_ns = to_ns;
+        let tables = Tables::of_builds(&library);
+        let found = diff(&[&a], &[&b], &tables, &options, &|_, _| {}, None);
+        let said = found.warnings.into_iter();
+        said.filter(|line| line.contains(" differ: "))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(differ(None), ["lengths differ: 0.0 s / 0.0 s"]);
+    assert_eq!(differ(Some(10_000_000)), [""; 0]);
+}

@@ -6,6 +6,7 @@ mod made;
 use exported::exported;
 use made::{open, small};
 use std::io::BufReader;
+use uniprof_report::export::folded::{self, FoldedOptions};
 use uniprof_report::images::Library;
 use uniprof_report::import::{HEAD_BYTES, IMPORTS, ImportError, ImportSummary, import, recognize};
 use uniprof_report::profile::{Options, Profile, Sampled, gather};
@@ -46,6 +47,10 @@ fn what_is_exported_and_imported_has_the_same_stacks() {
     let (again, found) = imported("uniprof-text", &text).unwrap();
     assert_eq!(found.samples, 7);
     assert_eq!(export("uniprof-text", &again), text);
+    // A folded stack has no offsets.
+    let (names, _) = imported("folded", "main;work 1\n").unwrap();
+    let text = export("uniprof-text", &names);
+    assert!(text.ends_with("\n\nwork+0x0\nmain+0x0\n1\n\n"), "{text}");
 }
 
 #[test]
@@ -136,6 +141,10 @@ fn what_has_times_begins_with_the_first() {
     assert_eq!(times(&recording), [0, 500_000_000]);
     assert_eq!((recording.start_ns(), recording.end_ns()), (0, 500_000_001));
     assert!(recording.is_timed() && (recording.seconds() - 0.5).abs() < 1e-6);
+    // One moment has no length that a rate could be of.
+    let first = script.split_inclusive("\n\n").next().unwrap();
+    let (recording, _) = imported("perf-script", first).unwrap();
+    assert!(!recording.is_timed());
 }
 
 #[test]
@@ -153,6 +162,64 @@ fn samples_without_call_chains_have_their_frame_in_their_line() {
     assert_eq!((found.samples, found.skipped), (2, 0));
     let folded = export("folded", &recording);
     assert!(folded.ends_with("g 1\n"), "{folded}");
+}
+
+/// Fields of other kinds stand before and after the address, and a source line after the frame.
+#[test]
+fn other_fields_of_perf_script_are_no_part_of_a_frame() {
+    let script = "a 7/7 1.000000:     250000 cycles:     7ffe1234 |OP LOAD|LVL L1 hit|    \
+                  401000 f (/a) ABI:2    AX:0x12 (x)       12345678 4K\n\
+                  a 7/7 1.100000:     250000 cycles:             7ffe1234 data+0x4 (/b)     \
+                  ffffffff81000c60 work+0x1 ([kernel.kallsyms])\n  fs/read_write.c:12\n\
+                  a 7/7 1.200000:       401000 core::g (/a+0x1000)\n\
+                  a 7/7 1.300000: cycles: \n\t401000 h\n  /src/h.c:3 (inlined)\n\t401000 f+0x2 (/a+0x1000)\n  \
+                  /src/f.c:7\n\n";
+    let cycles = script.replace("1.200000: ", "1.200000: 1 cycles: ");
+    let (recording, found) = imported("perf-script", &cycles).unwrap();
+    assert_eq!((found.samples, found.skipped), (4, 0));
+    let folded = export("folded", &recording);
+    assert_eq!(folded, "core::g 1\nf 1\nf;h 1\nwork 1\n");
+    let (recording, found) = imported("perf-script", script).unwrap();
+    assert_eq!((found.samples, found.skipped), (3, 0));
+    assert!(!export("folded", &recording).contains("core::g"));
+    let eventless = script.lines().nth(3).unwrap();
+    let (recording, _) = imported("perf-script", eventless).unwrap();
+    assert_eq!(export("folded", &recording), "core::g 1\n");
+}
+
+/// Code without a symbol is its image's, an inlined function is in the image around it, and modules are the kernel's.
+#[test]
+fn frames_of_perf_script_keep_their_images() {
+    let script = ":-1    -1 [006] 1.000000: 1 cycles: \n\
+                  \tffffffffc0001000 ext4_read+0x1 ([ext4])\n\
+                  \t7f1200001000 [unknown] (/usr/lib/libfoo.so.1)\n\
+                  \t401000 inner (inlined)\n\
+                  \t401000 outer+0x2 (/a)\n\n\
+                  a 7/-1 1.100000: 1 cycles: \n\t401000 outer+0x2 (/a)\n\n";
+    let (recording, found) = imported("perf-script", script).unwrap();
+    assert_eq!((found.samples, found.skipped), (2, 0));
+    let csv = export("csv", &recording);
+    let mut rows: Vec<Vec<&str>> = (csv.lines().skip(1))
+        .map(|line| line.split(',').take(2).collect())
+        .collect();
+    rows.sort();
+    assert_eq!(
+        rows,
+        [
+            ["[unknown]", "/usr/lib/libfoo.so.1"],
+            ["ext4_read", "[ext4]"],
+            ["inner", "/a"],
+            ["outer", "/a"]
+        ]
+    );
+    let options = Options::default();
+    let profile = gather(&[&recording], &library(), &options, &|_, _| {}, None);
+    let mut marked = Vec::new();
+    folded::write(&profile, FoldedOptions { marks: true }, &mut marked).unwrap();
+    assert_eq!(
+        String::from_utf8(marked).unwrap(),
+        "outer 1\nouter;inner;[unknown];ext4_read_[k] 1\n"
+    );
 }
 
 /// perf counts cycles on each kind of processor by an event of its own. Its own records are no samples, and some are at
@@ -202,6 +269,24 @@ fn of_several_events_the_first_is_imported() {
 }
 
 #[test]
+fn waits_are_as_long_as_their_numbers_say() {
+    let script = "a 7/7 100.000000: 30000000 offcpu-time: \n\t401000 read+0x1 (/a)\n\n\
+                  a 7/7 100.500000: 5000000000 offcpu-time: \n\t401100 poll+0x1 (/a)\n\n";
+    let (recording, found) = imported("perf-script", script).unwrap();
+    assert_eq!((found.samples, found.skipped), (2, 0));
+    // In microseconds.
+    assert_eq!(export("folded", &recording), "poll 5000000\nread 30000\n");
+    let cycles = script.replace("offcpu-time", "cycles");
+    let (recording, _) = imported("perf-script", &cycles).unwrap();
+    assert_eq!(export("folded", &recording), "poll 1\nread 1\n");
+    for event in ["call-time", "vcpu-time"] {
+        let times = script.replace("offcpu-time", event);
+        let refused = imported("perf-script", &times).map(drop).unwrap_err();
+        assert!(refused.to_string().starts_with(&format!("it has {event},")));
+    }
+}
+
+#[test]
 fn nonsense_is_refused_and_bounded() {
     for format in IMPORTS {
         for text in ["", "\n\n", "hello\n", "\u{0}\u{1}\u{2}", "a b c d\ne f\n"] {
@@ -235,6 +320,10 @@ fn formats_are_told_by_their_first_lines() {
         ),
         ("folded", "main;work 3\nmain 2\n"),
         (
+            "folded",
+            "main;parse 1000\nmain;read 500\nworker(void*);spin(int) 7\n",
+        ),
+        (
             "nanos-ftrace",
             " 0)               |  a() {\n 0)   2.310 us    |    b();\n 0)   4.263 us    |  }\n",
         ),
@@ -261,6 +350,13 @@ fn formats_are_told_by_their_first_lines() {
         (
             "chrome",
             r#"{"traceEvents":[{"ph":"X","ts":1,"dur":2,"pid":1,"tid":1,"name":"a"}]}"#,
+        ),
+        (
+            "chrome",
+            r#"[{"ph":"b","ts":1,"pid":1,"id":1,"name":"c"},{"ph":"n","ts":1,"pid":1,"id":1,"name":"c"},
+            {"ph":"e","ts":2,"pid":1,"id":1,"name":"c"},{"ph":"B","ts":1,"pid":1,"tid":1,"name":"a"},
+            {"ph":"B","ts":2,"pid":1,"tid":1,"name":"b"},{"ph":"E","ts":3,"pid":1,"tid":1,"name":"b"},
+            {"ph":"E","ts":4,"pid":1,"tid":1,"name":"a"}]"#,
         ),
     ];
     for (name, text) in inputs {

@@ -172,6 +172,55 @@ fn counts_and_times_are_the_same_samples_whichever_is_chosen() {
             sample_type.map_or("samples/count", |_| "cpu/nanoseconds")
         );
     }
+    // A period of a nanosecond makes no sample of each.
+    let (recording, found) = imported(&[file, number(12, 1)].concat(), Some("cpu")).unwrap();
+    assert_eq!(found.samples, 60);
+    assert_eq!(recording.metadata().sampling.rate_millihertz, 100_000);
+}
+
+/// A location of no function is an address, and one of several images is told by its own image alone.
+#[test]
+fn code_without_a_name_is_its_own_images() {
+    let mapping = |id: u64, start: u64, path: u64| {
+        let places = [number(2, start), number(3, start + 0x10_0000)];
+        bytes(
+            3,
+            &[number(1, id), places.concat(), number(5, path)].concat(),
+        )
+    };
+    let location = |id: u64, mapping: u64, address: u64| {
+        let line = bytes(4, &number(1, 0));
+        let fields = [number(1, id), number(2, mapping), number(3, address)];
+        bytes(4, &[fields.concat(), line].concat())
+    };
+    let file = [
+        bytes(1, &[number(1, 1), number(2, 2)].concat()),
+        mapping(1, 0x40_0000, 3),
+        mapping(2, 0x40_0000, 4),
+        mapping(3, 0x80_0000, 5),
+        location(1, 1, 0x40_1000),
+        location(2, 2, 0x40_1000),
+        location(3, 3, 0x80_1000),
+        sample(&[1], &[1]),
+        sample(&[2], &[2]),
+        sample(&[3], &[3]),
+    ];
+    let strings = "|samples|count|/bin/alpha|/bin/beta|/bin/gamma".split('|');
+    let strings = strings.flat_map(|text| bytes(6, text.as_bytes()));
+    let (recording, _) = imported(&[file.concat(), strings.collect()].concat(), None).unwrap();
+    let csv = String::from_utf8(export("csv", &recording)).unwrap();
+    let mut rows: Vec<Vec<&str>> = (csv.lines().skip(1))
+        .map(|line| line.split(',').take(3).collect())
+        .collect();
+    rows.sort();
+    assert_eq!(
+        rows,
+        [
+            ["[unknown]", "/bin/alpha", "1"],
+            ["[unknown]", "/bin/beta", "2"],
+            ["gamma+0x1000", "/bin/gamma", "3"]
+        ]
+    );
 }
 
 #[test]
@@ -340,6 +389,12 @@ fn files_that_lie_are_refused_with_the_reason() {
         said.unwrap_err()
             .to_string()
             .contains("delay/bytes is neither a count nor a time")
+    );
+    let waits = [sample(&[1], &[10_000_001, 1]), tables(DELAY)].concat();
+    let said = imported(&waits, None).map(drop).unwrap_err().to_string();
+    assert!(
+        said.starts_with("contentions/count adds up to 10000001"),
+        "{said}"
     );
 }
 

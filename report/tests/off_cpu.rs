@@ -110,7 +110,7 @@ fn a_wait_is_no_sample_to_info_and_to_the_load() {
     assert_eq!(line("waits"), "5 (4 blocked, 1 ready)");
     // The recorder works for them, too.
     let cost = line("sampling time");
-    assert!(cost.ends_with("(5 samples and waits)"), "{cost}");
+    assert!(cost.ends_with("(measured 5 times)"), "{cost}");
     // Each thread has one sample of the 41 of its time.
     let loads = loads(&recording, &profile(&recording, &Options::default()));
     let busy = loads.iter().map(|load| (load.busy * 41.0).round());
@@ -187,6 +187,16 @@ fn filters_take_the_part_of_a_wait_that_lies_inside() {
         folded(&found),
         "main;hash 1000\nmain;parse;sys_read 10000\n"
     );
+    let line = found.account.lines().swap_remove(0);
+    assert_eq!(
+        line,
+        "11.0 ms off CPU in 2 waits (blocked 10.0 ms, ready 1.0 ms) in 0.0 s"
+    );
+    assert!((found.account.seconds - 0.010).abs() < 1e-9);
+    // What a view of samples leaves out is the same part.
+    options.filter.unit = Some(Unit::Samples);
+    let others = profile(&recording, &options).account.other_units;
+    assert_eq!(others.get(&Unit::OffCpu), Some(&(11 * MS)));
     let mut options = in_unit(Some(Unit::OffCpu));
     options.filter.min_wait_ns = Some(MS);
     options.filter.max_wait_ns = Some(10 * MS);

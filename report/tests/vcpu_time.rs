@@ -501,6 +501,20 @@ fn filters_of_frames_choose_exits_and_places_too() {
     assert_eq!(focus("^.halted.$"), 200 * MS);
     let of_guest = focus("uart_putc") - 60 * MS;
     assert_eq!(of_guest / 1000, 645_000 * (225 - 60 + 75) / 690);
+    // The tables have the others as well, and say so.
+    for name in ["time", "exits"] {
+        let ignore = |rule: &str| {
+            let filter = Filter {
+                ignore: Some(regex::Regex::new(rule).unwrap()),
+                ..Filter::default()
+            };
+            let port = exits(30, Some(address(1, 0x20)), Some(0x3f8), 800, 60);
+            view(name, with_exits(vec![port]), filter)
+        };
+        let note = "the numbers are of all the time: --focus and --ignore choose stacks";
+        assert!(ignore("port 0x3f8").contains(note), "{name}");
+        assert!(!ignore("no such function").contains(note), "{name}");
+    }
 }
 
 #[test]
@@ -976,8 +990,9 @@ const PROCESS: u32 = 70;
 const THREAD: u32 = 71;
 const KERNEL: u64 = 0xffff_ffff_8100_0000;
 
-/// A recording of a monitor with these samples: milliseconds, and whether KVM or the monitor was at work.
-fn of_monitor(samples: &[(u64, Place)]) -> Vec<u8> {
+/// A recording of a monitor with these samples: milliseconds, and whether KVM or the monitor was at work. The
+/// outermost caller is at the address that `outer` gives for the milliseconds.
+fn of_monitor(samples: &[(u64, Place)], outer: fn(u64) -> Option<u64>) -> Vec<u8> {
     let mut metadata = Metadata::default();
     metadata.target.kind = TargetKind::Process;
     metadata.target.name = "monitor".into();
@@ -998,7 +1013,7 @@ fn of_monitor(samples: &[(u64, Place)]) -> Vec<u8> {
             space,
             what: ModuleChange::Mapped(Mapping {
                 start,
-                length: 0x200,
+                length: 0x2000,
                 file_offset: start,
                 path: path.into(),
                 build_id: Vec::new(),
@@ -1029,10 +1044,11 @@ fn of_monitor(samples: &[(u64, Place)]) -> Vec<u8> {
             Frame::exact(GUEST + 0x110),
             Frame::return_address(GUEST + 0x10),
         ];
-        let chain = match place {
+        let mut chain = match place {
             Place::Hypervisor => [&in_kernel[..], &calls[1..]].concat(),
             _ => calls.to_vec(),
         };
+        chain.extend(outer(*ms).map(Frame::return_address));
         let task = Task {
             space: PROCESS,
             vcpu: THREAD,
@@ -1078,7 +1094,8 @@ fn the_stacks_that_handled_an_exit_are_above_it() {
         ..two()
     };
     // The last one handled nothing: no record tells of it.
-    let taken = of_monitor(&[(10, kvm), (20, monitor), (30, monitor), (40, monitor)]);
+    let taken = [(10, kvm), (20, monitor), (30, monitor), (40, monitor)];
+    let taken = of_monitor(&taken, |_| None);
     let told = vec![
         handled(10, kvm, &port),
         handled(20, monitor, &port),
@@ -1111,6 +1128,37 @@ fn the_stacks_that_handled_an_exit_are_above_it() {
     for cut in [1, 40, damaged, half - 1] {
         let recording = recorded(&guest(taken[..cut].to_vec(), told.clone()));
         assert_eq!(profile(&recording).account.counted, without.account.counted);
+    }
+}
+
+/// All stacks of handlers are above each stack of the guest, until these are too many pairs.
+#[test]
+fn stacks_of_handlers_above_many_stacks_are_bounded() {
+    let port = exits(30, Some(address(1, 0x20)), Some(0x3f8), 800, 60);
+    for (of_guest, of_monitors, kept) in [(256, 256, 256), (257, 257, 255), (1_100, 70, 64)] {
+        let stacks: Vec<[u64; 2]> = (0..of_guest)
+            .map(|number| [address(1, 0x20), 0x50_0000 + number * 16])
+            .collect();
+        let samples: Vec<(u32, &[u64])> = stacks.iter().map(|stack| (0, &stack[..])).collect();
+        let taken: Vec<(u64, Place)> = (0..of_monitors).map(|ms| (ms, Place::Monitor)).collect();
+        let told = taken.iter().map(|(ms, place)| handled(*ms, *place, &port));
+        let profile = profile(&recorded(&Guest {
+            samples: &samples,
+            exits: vec![port.clone()],
+            monitor: of_monitor(&taken, |ms| Some(GUEST + 0x400 + ms * 16)),
+            handled: told.collect(),
+            ..two()
+        }));
+        let number_of = |name: &str| {
+            let nodes = profile.tree.nodes().iter().filter(|node| node.count > 0);
+            let named = nodes.filter(|node| profile.labels.name(node.label) == name);
+            named.count() as u64
+        };
+        assert_eq!(number_of("serial_write"), of_guest * kept);
+        // What is left out is time of the monitor. That of no exit is at the root.
+        let places = if kept < of_monitors { of_guest } else { 0 };
+        assert_eq!(number_of("[handled in the monitor]"), places + 1);
+        assert_eq!(profile.tree.totals()[0], 2000 * MS);
     }
 }
 

@@ -7,7 +7,7 @@ use uniprof_report::export::folded;
 use uniprof_report::images::Library;
 use uniprof_report::profile::functions::rows;
 use uniprof_report::profile::{By, Options, Profile, Sampled, gather};
-use uniprof_report::recording::Recording;
+use uniprof_report::recording::{Recording, Unit};
 use uniprof_report::source_files::SourceFiles;
 use uniprof_report::stacks::Codes;
 use uniprof_report::text::Screen;
@@ -46,9 +46,12 @@ fn filters_choose_samples_and_frames() {
     let mut options = Options::default();
     options.filter.focus = Some(regex::Regex::new("walk").unwrap());
     options.filter.hide = Some(regex::Regex::new("^main$").unwrap());
-    assert_eq!(
-        folded(&profile(&recording, &options)),
-        "walk;hash 1\nwalk;walk;walk 1\n"
+    let found = profile(&recording, &options);
+    assert_eq!(folded(&found), "walk;hash 1\nwalk;walk;walk 1\n");
+    let lines = found.account.lines().join("\n");
+    assert!(
+        lines.contains("not counted: 1 idle (12.5% of the samples"),
+        "{lines}"
     );
     options.filter.ignore = Some(regex::Regex::new("hash").unwrap());
     assert_eq!(folded(&profile(&recording, &options)), "walk;walk;walk 1\n");
@@ -59,7 +62,10 @@ fn filters_choose_samples_and_frames() {
     options.filter.from_ns = Some(1_000_000);
     options.filter.to_ns = Some(3_000_000);
     let expected = "worker-7;main;parse 1\nworker-8;main;hash 1\n";
-    assert_eq!(folded(&profile(&recording, &options)), expected);
+    let found = profile(&recording, &options);
+    assert_eq!(folded(&found), expected);
+    let line = found.account.lines().swap_remove(0);
+    assert_eq!(line, "2 samples in 0.0 s (1000.0 a second)");
     options.filter.vcpus.insert(8);
     assert_eq!(
         folded(&profile(&recording, &options)),
@@ -86,6 +92,62 @@ fn a_recursive_function_counts_each_sample_once() {
         .iter()
         .find(|row| profile.labels.name(row.label) == "main");
     assert_eq!(main.map(|row| (row.own, row.total)), Some((0, 7)));
+}
+
+/// A trace of one thread: name, depth, start and duration (milliseconds) of its calls, in the order of their ends.
+fn traced(calls: &[(&str, u16, u64, Option<u64>)]) -> Recording {
+    const MS: u64 = 1_000_000;
+    let metadata = uprof::cold::Metadata::default();
+    let mut writer = uprof::Writer::create(Vec::new(), [7; 16], &metadata, 0).unwrap();
+    for (name, depth, start_ms, length_ms) in calls {
+        let span = uprof::Span {
+            name: *name,
+            task: uprof::Task { space: 7, vcpu: 7 },
+            cpu: None,
+            start_ns: Some(start_ms * MS),
+            length_ns: length_ms.map(|ms| ms * MS),
+            depth: *depth,
+            complete: length_ms.is_some(),
+            kind: uprof::SpanKind::Function,
+            result: None,
+        };
+        writer.span(&span).unwrap();
+    }
+    let end = uprof::cold::End {
+        time_ns: 10 * MS,
+        reason: uprof::cold::EndReason::InputEnded,
+        message: String::new(),
+        totals: Vec::new(),
+    };
+    open(writer.finish(&end).unwrap())
+}
+
+#[test]
+fn the_total_of_a_function_is_of_its_outermost_calls_that_count_and_ended() {
+    let own_and_total = |recording: &Recording, options: &Options| {
+        let found = profile(recording, options);
+        let functions = found.calls.functions.iter();
+        let mut of_walk = functions.filter(|(label, _)| found.labels.name(**label) == "walk");
+        let (_, calls) = of_walk.next().unwrap();
+        [calls.own_ns, calls.total_ns].map(|ns| ns / 1_000_000)
+    };
+    let all = Options::default();
+    let unended = traced(&[("walk", 1, 1, Some(5)), ("walk", 0, 0, None)]);
+    assert_eq!(own_and_total(&unended, &all), [5, 5]);
+    let nested = traced(&[
+        ("walk", 2, 2, Some(2)),
+        ("visit", 1, 1, Some(4)),
+        ("walk", 0, 0, Some(6)),
+    ]);
+    assert_eq!(own_and_total(&nested, &all), [4, 6]);
+    let line = profile(&nested, &all).account.lines().swap_remove(0);
+    assert_eq!(line, "6.0 ms in calls of 3 calls, in 10.0 ms");
+    let [mut focused, mut late] = [all.clone(), all];
+    focused.filter.focus = Some(regex::Regex::new("visit").unwrap());
+    late.filter.from_ns = Some(1_000_000);
+    for part in [focused, late] {
+        assert_eq!(own_and_total(&nested, &part), [2, 2]);
+    }
 }
 
 /// A recursive function, and two that call each other.
@@ -187,15 +249,17 @@ fn callers_tell_what_was_in_the_function_itself() {
 fn trees_tell_recursion_once_and_indent_branches_only() {
     let recording = open(recursive());
     let profile = profile(&recording, &Options::default());
-    let written = |fold| {
+    let written_above = |fold, least_share| {
         let form = tree::TreeOptions {
             fold,
+            least_share,
             ..tree::TreeOptions::default()
         };
         let mut out = Vec::new();
         tree::write(&profile, form, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     };
+    let written = |fold| written_above(fold, 0.0);
     let folded = written(true);
     let expected = [
         (7, 1, "main  [app]"),
@@ -214,6 +278,8 @@ fn trees_tell_recursion_once_and_indent_branches_only() {
     let whole = written(false);
     assert_eq!(whole.matches("walk").count(), 3, "{whole}");
     assert!(!whole.contains('↻'), "{whole}");
+    let large = written_above(false, 0.29);
+    assert!(large.contains(" branches below 29% or"), "{large}");
 }
 
 /// There are two outermost functions. The lines below the first are its callees.
@@ -399,7 +465,7 @@ fn every_view_has_the_same_bytes_with_one_thread_and_with_two() {
     assert!(one == all_views(&recording, 2));
     let text = String::from_utf8(one).unwrap();
     for part in [
-        "2 of them (28.6%) have hash",
+        "2 of them (28.6%) have hash in their stack; by callers, in percent of these:\n",
         "2 samples in hash itself",
         "worker (8)",
         "<!DOCTYPE html>",
@@ -423,7 +489,7 @@ fn width(svg: &str, text: &str) -> f64 {
 /// next.
 #[test]
 fn a_chart_shows_all_time_of_a_vcpu_that_is_always_busy() {
-    let drawn = |every: u64| {
+    let drawn = |every: u64, unit: Unit| {
         let samples: Vec<made::Made<'_>> = (1..=400_u64)
             .filter(|period| period.is_multiple_of(every))
             .map(|period| made::Made {
@@ -435,12 +501,20 @@ fn a_chart_shows_all_time_of_a_vcpu_that_is_always_busy() {
             .collect();
         let recording = open(made::recording(&["main", "work"], &[], &samples));
         let mut shown = chart::Chart::default();
-        let mut take = |sampled: &Sampled, _: &Profile| shown.add(sampled, "sh");
+        let mut take = |sampled: &Sampled, _: &Profile| {
+            let mut sampled = *sampled;
+            sampled.unit = unit;
+            if unit == Unit::Sampled {
+                sampled.weight.amount = 10_000_000;
+            }
+            shown.add(&sampled, "sh");
+        };
         let mut library = Library::default();
         library.only_given = true;
         let each = Some(&mut take as &mut _);
         let options = Options::default();
-        let found = gather(&[&recording], &library, &options, &|_, _| {}, each);
+        let mut found = gather(&[&recording], &library, &options, &|_, _| {}, each);
+        found.account.unit = unit;
         let mut out = Vec::new();
         shown
             .write(&found, 10_000_000, &titled("made"), &[], &mut out)
@@ -448,9 +522,11 @@ fn a_chart_shows_all_time_of_a_vcpu_that_is_always_busy() {
         let svg = String::from_utf8(out).unwrap();
         width(&svg, "work (") / width(&svg, "sh (7) (")
     };
-    let (always, half) = (drawn(1), drawn(2));
-    assert!(always > 0.99, "{always}");
-    assert!((0.49..0.51).contains(&half), "{half}");
+    for unit in [Unit::Samples, Unit::Sampled] {
+        let (always, half) = (drawn(1, unit), drawn(2, unit));
+        assert!(always > 0.99, "{unit:?}: {always}");
+        assert!((0.49..0.51).contains(&half), "{unit:?}: {half}");
+    }
 }
 
 #[test]

@@ -29,13 +29,17 @@ impl Address {
         Ok(Address(uri))
     }
 
-    /// Whether others can read what is sent: it is not encrypted, and leaves this machine.
-    pub fn is_open(&self) -> bool {
+    /// Whether it is on this machine.
+    pub fn is_here(&self) -> bool {
         let host = self.0.host().unwrap_or_default();
         // `127.0.0.1.example` is a name, and may be any machine's.
         let is_loopback = host.parse::<Ipv4Addr>().is_ok_and(|it| it.is_loopback());
-        let is_here = host == "localhost" || is_loopback || host == "[::1]";
-        self.0.scheme_str() == Some("http") && !is_here
+        host == "localhost" || is_loopback || host == "[::1]"
+    }
+
+    /// Whether others can read what is sent: it is not encrypted, and leaves this machine.
+    pub fn is_open(&self) -> bool {
+        self.0.scheme_str() == Some("http") && !self.is_here()
     }
 
     /// The URL of requests, and the protocol: `format`, or else what the path or the port says.

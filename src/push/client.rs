@@ -9,7 +9,7 @@ use std::time::Duration;
 use uniprof_report::push::{Answer, Protocol, Verdict, hash};
 use ureq::http::Response;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
-use ureq::{Agent, Body, Error, Timeout};
+use ureq::{Agent, Body, Error, Proxy, Timeout};
 
 /// Longest answer that is read (bytes).
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
@@ -37,7 +37,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Prepares requests to `url`.
+    /// Prepares requests to `url`, by `proxy` if there is one.
     ///
     /// # Errors
     /// There are no certificates in `ca_file`.
@@ -46,6 +46,7 @@ impl Client {
         protocol: &'static Protocol,
         headers: Vec<Header>,
         ca_file: Option<&Path>,
+        proxy: Option<Proxy>,
     ) -> anyhow::Result<Client> {
         let roots = match ca_file {
             Some(path) => RootCerts::new_with_certs(&certificates(path)?),
@@ -56,6 +57,7 @@ impl Client {
             .max_redirects(0)
             .user_agent(concat!("uniprof/", env!("CARGO_PKG_VERSION")))
             .tls_config(TlsConfig::builder().root_certs(roots).build())
+            .proxy(proxy)
             .build();
         Ok(Client {
             agent: Agent::new_with_config(config),

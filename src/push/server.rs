@@ -5,6 +5,7 @@ use super::client::Client;
 use super::headers::{self, TENANT};
 use anyhow::Context;
 use std::path::Path;
+use ureq::Proxy;
 
 /// What the command line says of a server.
 pub struct Server<'a> {
@@ -39,7 +40,10 @@ impl Server<'_> {
                 "warning: the credentials go to {url} unencrypted; name it with https:// if it can do that"
             )
         });
-        Ok((Client::new(url, protocol, headers, self.ca_file)?, warning))
+        // What is sent to this machine doesn't leave it.
+        let proxy = Proxy::try_from_env().filter(|_| !address.is_here());
+        let client = Client::new(url, protocol, headers, self.ca_file, proxy)?;
+        Ok((client, warning))
     }
 }
 

@@ -5,12 +5,13 @@
 use crate::new_file::NewFile;
 use crate::quantity::bytes;
 use anyhow::{Context, bail};
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{Flock, FlockArg, OFlag};
 use nix::unistd::geteuid;
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,6 +26,9 @@ const PART: &str = "part";
 /// Who delivers to one server holds the lock of its messages, and shares the one of the folder with others who do.
 const LOCK: &str = "lock";
 
+/// How a file of the folder is opened: no link is followed, and no pipe is waited for.
+const NO_TRAP: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_NONBLOCK);
+
 /// Which messages of a folder are delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
@@ -36,9 +40,11 @@ pub enum Scope {
     All,
 }
 
-/// A folder of messages.
+/// A folder of messages. Its files have the folder's path in arguments and results, and are reached by its descriptor,
+/// so that whoever may rename things around the folder can't redirect what is read or written.
 pub struct Spool {
     folder: PathBuf,
+    opened: File,
     size_bytes: u64,
     /// How the names of its messages end: with a mark of their server, and their format.
     ending: String,
@@ -55,7 +61,7 @@ impl Spool {
     /// Opens the spool of messages whose names end with `ending`, and of what else `scope` says, and makes its folder.
     ///
     /// # Errors
-    /// The folder can't be made, or others may write to it.
+    /// The folder can't be made, is a link, or others may write to it.
     pub fn open(
         folder: &Path,
         size_bytes: u64,
@@ -69,7 +75,12 @@ impl Spool {
             .mode(0o700)
             .create(folder)
             .with_context(describe)?;
-        let found = fs::metadata(folder).with_context(describe)?;
+        let mut options = OpenOptions::new();
+        options.read(true);
+        options.custom_flags((OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW).bits());
+        let cannot = || format!("{}: it must be a folder, no link", describe());
+        let opened = options.open(folder).with_context(cannot)?;
+        let found = opened.metadata().with_context(describe)?;
         if found.uid() != geteuid().as_raw() || found.mode() & 0o022 != 0 {
             bail!(
                 "{}: others can write there, and so send what they like in your name; name a folder of your own",
@@ -78,6 +89,7 @@ impl Spool {
         }
         Ok(Spool {
             folder: folder.to_owned(),
+            opened,
             size_bytes,
             ending,
             scope,
@@ -91,6 +103,16 @@ impl Spool {
         &self.folder
     }
 
+    /// The path of the folder that was opened, whatever its name leads to meanwhile.
+    fn by_descriptor(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.opened.as_raw_fd()))
+    }
+
+    /// The path by which a file of the spool is reached.
+    fn reached(&self, path: &Path) -> PathBuf {
+        self.by_descriptor().join(name_of(path))
+    }
+
     /// Takes a message, and drops the first ones of `spare` if it has no room. Once this returns, the message survives
     /// a crash of the machine. Returns its path; `None` if one with this id is there already.
     ///
@@ -101,13 +123,14 @@ impl Spool {
         message: &Message,
         spare: &mut VecDeque<PathBuf>,
     ) -> io::Result<Option<PathBuf>> {
-        let folder = File::open(&self.folder)?;
+        let folder = File::open(self.by_descriptor())?;
         let folder = Flock::lock(folder, FlockArg::LockExclusive).map_err(|(_, error)| error)?;
         let id = hexadecimal(&message.id);
         let start_ns = message.start_ns.max(0);
         let name = format!("{start_ns:020}-{id}.{}", self.ending);
         let path = self.folder.join(name);
-        if path.exists() {
+        let reached = self.reached(&path);
+        if reached.exists() {
             return Ok(None);
         }
         let mut used_bytes = self.used_bytes()?;
@@ -133,10 +156,10 @@ impl Spool {
                 bytes(self.size_bytes)
             )));
         }
-        let new = NewFile::beside(&path, 0o600)?;
+        let new = NewFile::beside(&reached, 0o600)?;
         (&new.file).write_all(&message.body)?;
         new.file.sync_all()?;
-        new.put(&path)?;
+        new.put(&reached)?;
         folder.sync_all()?;
         Ok(Some(path))
     }
@@ -146,8 +169,8 @@ impl Spool {
         let mut used_bytes = 0;
         for path in self.files()? {
             if ends_with(&path, PART) {
-                fs::remove_file(path)?;
-            } else if let Ok(found) = fs::metadata(&path) {
+                self.remove(&path)?;
+            } else if let Ok(found) = fs::metadata(self.reached(&path)) {
                 // A file may have been delivered and removed since.
                 used_bytes += found.len();
             }
@@ -188,7 +211,7 @@ impl Spool {
 
     /// Whether a message is there, be it refused or not.
     pub fn has(&self, path: &Path) -> bool {
-        path.exists() || refused(path).exists()
+        self.reached(path).exists() || self.reached(&refused(path)).exists()
     }
 
     /// The number of its messages that were refused.
@@ -202,7 +225,8 @@ impl Spool {
 
     /// The files that a spool has named. Whatever else is in the folder belongs to somebody else.
     fn files(&self) -> io::Result<Vec<PathBuf>> {
-        let paths = fs::read_dir(&self.folder)?.map(|entry| Ok(entry?.path()));
+        let entries = fs::read_dir(self.by_descriptor())?;
+        let paths = entries.map(|entry| Ok(self.folder.join(entry?.file_name())));
         let mut paths = paths.collect::<io::Result<Vec<PathBuf>>>()?;
         paths.retain(|path| is_spooled(path));
         Ok(paths)
@@ -235,7 +259,8 @@ impl Spool {
             .create(true)
             .truncate(false)
             .mode(0o600)
-            .open(&path);
+            .custom_flags(NO_TRAP.bits())
+            .open(self.reached(&path));
         let file = file.with_context(|| format!("cannot open {}", path.display()))?;
         Ok(Flock::lock(file, how).ok())
     }
@@ -247,7 +272,7 @@ impl Spool {
     /// Those of the file system.
     pub fn take(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
         let mut taken = self.lock();
-        match fs::read(path) {
+        match self.read(path) {
             Ok(message) => {
                 *taken = Some(path.to_owned());
                 Ok(Some(message))
@@ -255,6 +280,18 @@ impl Spool {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(NO_TRAP.bits());
+        let mut file = options.open(self.reached(path))?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::other("it is no regular file; remove it"));
+        }
+        let mut message = Vec::new();
+        file.read_to_end(&mut message)?;
+        Ok(message)
     }
 
     /// Lets the message that was read last be dropped for room again: it is not being delivered now.
@@ -274,8 +311,8 @@ impl Spool {
             return Ok(None);
         }
         for path in [refused(path), path.to_owned()] {
-            if let Ok(found) = fs::metadata(&path) {
-                fs::remove_file(path)?;
+            if let Ok(found) = fs::metadata(self.reached(&path)) {
+                self.remove(&path)?;
                 self.dropped.fetch_add(1, Ordering::Relaxed);
                 return Ok(Some(found.len()));
             }
@@ -293,7 +330,7 @@ impl Spool {
     /// # Errors
     /// Those of the file system.
     pub fn remove(&self, path: &Path) -> io::Result<()> {
-        fs::remove_file(path)
+        fs::remove_file(self.reached(path))
     }
 
     /// Puts a message aside that was refused.
@@ -302,7 +339,7 @@ impl Spool {
     /// Those of the file system.
     pub fn refuse(&self, path: &Path) -> io::Result<PathBuf> {
         let aside = refused(path);
-        fs::rename(path, &aside)?;
+        fs::rename(self.reached(path), self.reached(&aside))?;
         Ok(aside)
     }
 }
@@ -333,4 +370,55 @@ fn is_spooled(path: &Path) -> bool {
 fn ends_with(path: &Path, ending: &str) -> bool {
     let rest = name_of(path).strip_suffix(ending);
     rest.is_some_and(|rest| rest.ends_with('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spool(folder: &Path) -> Spool {
+        Spool::open(folder, 1 << 20, "00.pyroscope".into(), Scope::Own).unwrap()
+    }
+
+    #[test]
+    fn another_folder_at_its_path_gets_nothing_and_sends_nothing() {
+        let around = tempfile::tempdir().unwrap();
+        let folder = around.path().join("spool");
+        let spool = spool(&folder);
+        fs::rename(&folder, around.path().join("moved")).unwrap();
+        fs::create_dir(&folder).unwrap();
+        let message = Message {
+            id: [1; 16],
+            start_ns: 1,
+            body: b"message".to_vec(),
+        };
+        let path = spool.add(&message, &mut VecDeque::new()).unwrap().unwrap();
+        assert!(path.starts_with(&folder), "{}", path.display());
+        assert!(spool.deliverer().unwrap().is_some());
+        assert_eq!(spool.waiting().unwrap(), std::slice::from_ref(&path));
+        assert_eq!(spool.take(&path).unwrap().unwrap(), b"message");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+        fs::write(&path, "of others").unwrap();
+        let aside = spool.refuse(&path).unwrap();
+        assert!(spool.has(&path) && !aside.exists());
+        assert_eq!(fs::read(&path).unwrap(), b"of others");
+    }
+
+    #[test]
+    fn links_and_pipes_are_neither_read_nor_locked() {
+        let around = tempfile::tempdir().unwrap();
+        let folder = around.path().join("spool");
+        let spool = spool(&folder);
+        let secret = around.path().join("secret");
+        fs::write(&secret, "secret").unwrap();
+        let link = folder.join("link");
+        std::os::unix::fs::symlink(&secret, &link).unwrap();
+        assert!(spool.take(&link).is_err());
+        let pipe = folder.join("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let error = spool.take(&pipe).unwrap_err().to_string();
+        assert!(error.contains("no regular file"), "{error}");
+        std::os::unix::fs::symlink(&secret, folder.join(LOCK)).unwrap();
+        assert!(spool.deliverer().is_err());
+    }
 }

@@ -262,11 +262,13 @@ impl Recordings<'_> {
 
     /// Starts recordings of the domains that have appeared.
     fn look(&mut self) -> Result<(), SourceError> {
-        let listed = self.company.list()?;
-        self.waiting
-            .retain(|&id, _| listed.iter().any(|domain| u64::from(domain.id) == id));
+        let mut listed = self.company.list()?;
+        // One that was reset in place is shut down for a while. Another recording would replace the file of the first.
         self.over
             .retain(|&id| listed.iter().any(|domain| u64::from(domain.id) == id));
+        listed.retain(|domain| domain.is_alive);
+        self.waiting
+            .retain(|&id, _| listed.iter().any(|domain| u64::from(domain.id) == id));
         for domain in listed {
             let id = u64::from(domain.id);
             if self.running.contains_key(&id) || self.over.contains(&id) {

@@ -159,7 +159,12 @@ impl Machine {
     /// Whether the process runs a guest under KVM; such a process has mapped the page of a vCPU.
     fn runs_a_guest(&self, pid: i32) -> bool {
         let maps = read(&self.proc.join(pid.to_string()).join("maps"));
-        maps.is_ok_and(|maps| maps.contains("anon_inode:kvm-vcpu:"))
+        // Addresses, permissions, offset, device, inode, path. Anybody may give a file this name, but not this path.
+        let is_vcpu = |line: &str| {
+            let path = line.split_ascii_whitespace().nth(5);
+            path.is_some_and(|path| path.starts_with("anon_inode:kvm-vcpu:"))
+        };
+        maps.is_ok_and(|maps| maps.lines().any(is_vcpu))
     }
 
     /// The control group of a process, in the form that `cgroup:` takes: of version 2, or the one that systemd keeps.
@@ -358,9 +363,10 @@ fn is_qemu(words: &[String]) -> bool {
     program.is_some_and(|program| program.starts_with("qemu-"))
 }
 
-/// Firecracker may have the microVM's id on its command line; with its jailer it always has.
+/// Firecracker may have the microVM's id on its command line; with its jailer it always has. Any user's process may
+/// claim an id, but no guest is chosen among several.
 fn firecracker(id: &str, machine: &Machine) -> anyhow::Result<String> {
-    let mut ids = Vec::new();
+    let (mut found, mut ids) = (Vec::new(), Vec::new());
     for pid in machine.processes() {
         let words = machine.command_line(pid);
         let program = words.first().and_then(|word| word.rsplit('/').next());
@@ -378,11 +384,24 @@ fn firecracker(id: &str, machine: &Machine) -> anyhow::Result<String> {
         });
         let given = given.unwrap_or_else(|| "anonymous-instance".to_owned());
         if given == id {
-            return guest(pid, None, "is it started?", machine);
+            found.push(pid);
+        } else {
+            ids.push(given);
         }
-        ids.push(given);
     }
-    bail!("no Firecracker runs the microVM {id}: {}", listed(&ids))
+    let mut running = found.clone();
+    running.retain(|&pid| machine.runs_a_guest(pid));
+    match (&running[..], &found[..]) {
+        ([pid], _) | ([], [pid, ..]) => guest(*pid, None, "is it started?", machine),
+        ([], []) => bail!("no Firecracker runs the microVM {id}: {}", listed(&ids)),
+        _ => {
+            let all: Vec<String> = running.iter().map(|pid| format!("kvm:{pid}")).collect();
+            bail!(
+                "several processes run a microVM {id}: record one of {}",
+                all.join(", ")
+            )
+        }
+    }
 }
 
 /// Monitors of Kata have the sandbox's id on their command line; of Dragonball the shim is the monitor.
@@ -654,6 +673,13 @@ mod tests {
         assert_eq!(made.found("firecracker:blue"), "kvm:60");
         assert_eq!(made.found("firecracker:anonymous-instance"), "kvm:61");
         made.refused("firecracker:red", "there are blue, anonymous-instance");
+        // Whoever claims an id runs no guest, or leaves the choice to the user.
+        made.process(59, "firecracker --id=blue", false);
+        let file = "7f0-7f1 rw-s 0 8:1 5 /tmp/anon_inode:kvm-vcpu:0\n";
+        made.write("proc/59/maps", file);
+        assert_eq!(made.found("firecracker:blue"), "kvm:60");
+        made.process(59, "firecracker --id=blue", true);
+        made.refused("firecracker:blue", "record one of kvm:59, kvm:60");
         assert_eq!(made.found("kata:0123456789abcdef"), "kvm:62");
         assert_eq!(made.found("kata:01234567"), "kvm:62");
         made.refused("kata:0123", "give the sandbox's id");

@@ -10,6 +10,7 @@ import { MODULES, counted, decoded, modelOf, same } from './selections.mjs'
 import { ROOT, hostile, uniprof } from './uniprof.mjs'
 
 const { amount, duration, share } = await import(join(MODULES, 'amounts.mjs'))
+const { heat } = await import(join(MODULES, 'activity.mjs'))
 const { bands, rowsOf } = await import(join(MODULES, 'bands.mjs'))
 const { boxes } = await import(join(MODULES, 'boxes.mjs'))
 const { calleesOf, callersOf, folded, inverted, preorder } = await import(join(MODULES, 'calls.mjs'))
@@ -142,6 +143,18 @@ test('a share in the middle goes to the even digit, as in Rust', () => {
 test('a duration has the unit in which it is less than a thousand, as in Rust', () => {
   const edges = [999, 999_949, 999_950, 999_949_999, 999_950_000].map(duration)
   deepStrictEqual(edges, ['999 ns', '999.9 us', '1.0 ms', '999.9 ms', '1.00 s'])
+})
+
+test('a cell of the heat map has the time that threads waited in it', () => {
+  const waits = {
+    about: { unit: 'time off CPU', tick_ns: 1000 },
+    times: [0, 10_000],
+    tasks: [0, 1],
+    stacks: [1, 1],
+    weights: [40_000, 10_000],
+  }
+  const ms = Array.from(heat(waits, [0, 2], null, 1_000_000).cells.slice(0, 3), ns => Math.round(ns / 1e6))
+  deepStrictEqual(ms, [30, 20, 0])
 })
 
 test('flags select tracks where no other has their number', () => {

@@ -2,6 +2,7 @@
 
 use crate::receiver::{Receiver, Reply};
 use crate::{PUSH, accept, pack, push};
+use kit::uniprof;
 use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -185,6 +186,22 @@ fn a_redirect_is_not_followed_and_credentials_stay_secret() {
             "{said}"
         );
     }
+}
+
+#[test]
+fn what_is_sent_to_this_machine_goes_to_no_proxy() {
+    let server = Receiver::start(|_| accept());
+    let proxy = Receiver::start(|_| Reply::answer(403, "", ""));
+    let output = uniprof()
+        .env("ALL_PROXY", proxy.url(""))
+        .env_remove("NO_PROXY")
+        .env_remove("no_proxy")
+        .args(["push", "--no-search", "--to", &server.url(PUSH), &pack()])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", kit::text(&output.stderr));
+    assert!(!server.take().is_empty());
+    assert!(proxy.take().is_empty(), "the proxy was asked");
 }
 
 #[test]

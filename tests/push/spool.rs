@@ -79,6 +79,14 @@ fn a_spool_keeps_what_is_not_delivered_and_takes_no_more_than_it_may() {
         &["--spool", open.to_str().unwrap(), &pack()],
     );
     assert!(code == 2 && said.contains("of your own"), "{said}");
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(&spool, &link).unwrap();
+    let (code, said) = push(
+        &accepts.url(PUSH),
+        &["--spool", link.to_str().unwrap(), &pack()],
+    );
+    assert!(code == 2 && said.contains("no link"), "{said}");
+    assert!(names(&spool).is_empty());
 }
 
 #[test]

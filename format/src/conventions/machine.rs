@@ -1,6 +1,6 @@
 //! Shows whether a recording was made on this machine, since its last boot. A recorder leaves a mark in the recording,
-//! and a report compares it with its own machine's. Only if they match may paths in the recording lead to files of the
-//! reader.
+//! and a report compares it with its own machine's. Only if they match, and the file belongs to the reader or to root,
+//! may paths in the recording lead to files of the reader.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ pub const MADE_ON: &str = "made on";
 
 /// The mark of this machine until its next boot; `None` if the machine lacks the numbers it is made of. It consists of
 /// sixteen hexadecimal digits, made from the machine-id(5) and the random number that Linux draws at each boot. Nobody
-/// who doesn't know both can forge the mark, and the mark doesn't reveal them.
+/// who doesn't know both can forge the mark, and the mark doesn't reveal them. Every user of the machine knows both.
 pub fn mark() -> Option<String> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     // Not every container has a machine-id.

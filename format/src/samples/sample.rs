@@ -73,7 +73,9 @@ impl Stop {
             Stop::BadPointer => "where a frame pointer leads to no return address",
             Stop::Unreadable => "in memory that can't be read",
             Stop::Unsaid => "without a word why",
-            Stop::BadRule => "at code that no unwind rule covers, or a wrong one",
+            Stop::BadRule => {
+                "at code that no unwind rule covers, a wrong one, or a caller that cannot be known"
+            }
             Stop::Moved => "that changed while they were read",
         }
     }

@@ -279,13 +279,8 @@ impl Linux {
 
     /// The process whose page tables begin at `root`, by number and name.
     pub fn process_of(&self, root: u64) -> Option<(u32, &str)> {
-        let of_kernel = match self.arch {
-            // With page-table isolation a process has two adjacent roots; its own code runs under the second.
-            Arch::X86_64 => root & !Roots::SECOND,
-            Arch::Aarch64 => root,
-        };
-        let process = self.processes.get(&root).or(self.processes.get(&of_kernel));
-        process.map(|process| (process.pid, process.name.as_str()))
+        let process = find_process(&self.processes, self.arch, root)?;
+        Some((process.pid, process.name.as_str()))
     }
 
     /// The functions with one of these names: the index of the name, and the address.
@@ -416,6 +411,19 @@ impl Linux {
         }
         Some(part)
     }
+}
+
+/// The process whose page tables begin at `root`. With page-table isolation a process has two adjacent roots; its own
+/// code runs under the second. There is no isolation if some process's first root is where second ones are.
+fn find_process(processes: &HashMap<u64, Process>, arch: Arch, root: u64) -> Option<&Process> {
+    let has_second = || {
+        let mut roots = processes.keys();
+        arch == Arch::X86_64 && roots.all(|root| root & Roots::SECOND == 0)
+    };
+    let first = || processes.get(&(root & !Roots::SECOND));
+    processes
+        .get(&root)
+        .or_else(|| first().filter(|_| has_second()))
 }
 
 #[cfg(test)]

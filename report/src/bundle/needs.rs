@@ -122,7 +122,7 @@ fn stacks_of_block<'s>(
             });
         }
     }
-    for (module, caller) in held.missed_callers() {
+    for (module, caller) in held.new_missed_callers() {
         stacks.callers.entry(module).or_default().insert(caller);
     }
     unwinders.keep(held);
@@ -142,6 +142,7 @@ fn counts_of(counts: bool, stop: Stop, kind: TargetKind, frames: &[Frame]) -> Co
         .map(|frame| is_kernel_address(frame.lookup_address()));
     Counts {
         counted: 1,
+        rows: 1,
         shallow: u64::from(is_shallow(stop, kind, kernel)),
         cut: u64::from(is_cut(stop) && stop != Stop::Moved),
         moved: u64::from(stop == Stop::Moved),
@@ -267,16 +268,20 @@ pub(super) fn missing(
     symbolizer: &Symbolizer<'_, '_>,
     places: &BTreeSet<Place>,
 ) -> Vec<String> {
-    let modules: BTreeSet<ModuleId> = places.iter().filter_map(|place| place.module()).collect();
-    let unknown = modules.into_iter().filter(|module| {
-        let nothing = symbolizer.unwinding(*module).is_none();
-        let unnamed = |place: &&Place| place.module() == Some(*module);
-        nothing
-            && places
-                .iter()
-                .filter(unnamed)
-                .all(|place| symbolizer.find(*place).is_none())
+    // Whether a place of the module has a name.
+    let mut named: BTreeMap<ModuleId, bool> = BTreeMap::new();
+    for place in places {
+        let Some(module) = place.module() else {
+            continue;
+        };
+        let is_named = named.entry(module).or_default();
+        *is_named = *is_named || symbolizer.find(*place).is_some();
+    }
+    let unknown = named.into_iter().filter(|(module, is_named)| {
+        let nothing = || symbolizer.unwinding(*module).is_none();
+        !is_named && nothing()
     });
-    let paths = unknown.filter_map(|module| recording.spaces().modules().get(module as usize));
+    let modules = recording.spaces().modules();
+    let paths = unknown.filter_map(|(module, _)| modules.get(module as usize));
     paths.map(|module| module.path.clone()).collect()
 }

@@ -13,7 +13,7 @@ use crate::recording::Recording;
 use crate::recording::rows::EffectiveRows;
 use crate::stacks::embedded::Embedded;
 use crate::stacks::idle::Idle;
-use crate::stacks::unwinders::{UnwindState, Unwinders};
+use crate::stacks::unwinders::Unwinders;
 use crate::work;
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -27,7 +27,6 @@ pub(super) struct Redactor<'a, W: Write> {
     writer: Writer<W>,
     unwinders: &'a Unwinders<'a, 'a>,
     idle: &'a Idle<'a, 'a>,
-    held: UnwindState,
     texts: Texts,
     /// The target before redaction.
     target: Target,
@@ -49,7 +48,6 @@ impl<'a, W: Write> Redactor<'a, W> {
             writer,
             unwinders,
             idle,
-            held: UnwindState::default(),
             texts: Texts::default(),
             target: recording.metadata().target.clone(),
             metadata: Metadata::default(),
@@ -62,6 +60,7 @@ impl<'a, W: Write> Redactor<'a, W> {
 
     fn samples(&mut self, block: &SampleBlock) -> io::Result<()> {
         let (mut chain, mut frames) = (Vec::new(), Vec::new());
+        let mut held = self.unwinders.state();
         let mut rows = EffectiveRows::new(block, self.idle);
         while let Some(row) = rows.next_row().map_err(io::Error::other)? {
             chain.clear();
@@ -70,12 +69,13 @@ impl<'a, W: Write> Redactor<'a, W> {
             let view = self.unwinders.view(&row);
             let unwound = self
                 .unwinders
-                .unwind(&mut self.held, &row, view, &chain, &mut frames);
+                .unwind(&mut held, &row, view, &chain, &mut frames);
             self.stacks += u64::from(row.stack.is_some());
             let chain = if unwound.is_some() { &frames } else { &chain };
             let sample = records::sample(&row, row.state, chain, unwound.unwrap_or(row.stop));
             self.writer.sample(&sample)?;
         }
+        self.unwinders.keep(held);
         self.writer.flush()
     }
 

@@ -97,10 +97,8 @@ pub(super) fn warnings(
     differ("architectures", &|metadata| {
         metadata.target.arch.name().to_owned()
     });
-    let [length_a, length_b] = sides.map(|side| {
-        let seconds: f64 = side.iter().map(|one| one.seconds()).sum();
-        seconds / side.len().max(1) as f64
-    });
+    let [length_a, length_b] =
+        [0, 1].map(|side| accounts[side].seconds / sides[side].len().max(1) as f64);
     let is_timed = !accounts.iter().any(|account| account.untimed);
     if is_timed && length_a.max(length_b) > 1.5 * length_a.min(length_b) {
         warnings.push(Warning::OtherLengths([length_a, length_b]));

@@ -42,8 +42,9 @@ pub(crate) fn write(request: &Request<'_, '_>, out: &mut dyn Write) -> io::Resul
     });
     let homes = Homes::new(request.recordings, samples.keys());
     let first = request.recordings.first();
+    let titles: Vec<String> = request.recordings.iter().map(|one| title(one)).collect();
     let mut made = fx::Profile::new(
-        &first.map_or(String::new(), |first| title(first)),
+        titles.first().map_or("", String::as_str),
         reference(&timeline),
         fx::SamplingInterval::from_nanos(period_ns(first.copied())),
     );
@@ -54,6 +55,7 @@ pub(crate) fn write(request: &Request<'_, '_>, out: &mut dyn Write) -> io::Resul
     ];
     let mut threads = Threads {
         made,
+        titles,
         processes: BTreeMap::new(),
         known: BTreeMap::new(),
         unit: profile.unit(),
@@ -95,6 +97,8 @@ fn too_many(calls: usize) -> Option<Warning> {
 /// Processes and threads that have been added.
 struct Threads {
     made: fx::Profile,
+    /// By recording.
+    titles: Vec<String>,
     /// Processes, by recording and address space.
     processes: BTreeMap<(usize, u32), fx::ProcessHandle>,
     known: BTreeMap<Who, fx::ThreadHandle>,
@@ -112,7 +116,7 @@ impl Threads {
         let process = *self
             .processes
             .entry((who.0, task.space))
-            .or_insert_with(|| made.add_process(&title(recording), task.space, start));
+            .or_insert_with(|| made.add_process(&self.titles[who.0], task.space, start));
         // The profiler would show a main thread under the name of its process.
         let thread = made.add_thread(process, task.vcpu, start, false);
         let name = task_name(recording, task, u64::MAX);

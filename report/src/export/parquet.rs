@@ -81,8 +81,13 @@ pub(crate) fn write(request: &Request<'_, '_>, folder: &mut dyn Folder) -> io::R
     let mut samples = create("samples", SAMPLES, &["time"])?;
     let rows = SampleRows::of(recording, &uuid);
     let mut failed = None;
+    // A sample may weigh nothing, so that the tree doesn't tell which stacks are used.
+    let mut used = Vec::new();
     let mut take = |sampled: &Sampled, _: &Profile| {
         if failed.is_none() {
+            let node = sampled.node as usize;
+            used.resize(used.len().max(node + 1), false);
+            used[node] = true;
             failed = rows.add(sampled, &mut samples).err();
         }
     };
@@ -90,7 +95,7 @@ pub(crate) fn write(request: &Request<'_, '_>, folder: &mut dyn Folder) -> io::R
     if let Some(error) = failed {
         return Err(error);
     }
-    let used = write_stacks(&profile, &uuid, &mut stacks)?;
+    let used = write_stacks(&profile, &used, &uuid, &mut stacks)?;
     write_frames(recording, &profile, &used, &uuid, &mut frames)?;
     let account = profile.account.lines().join("\n");
     frames.finish(Vec::new())?;
@@ -204,12 +209,17 @@ fn unit(unit: Unit) -> &'static str {
     }
 }
 
-/// Writes the stacks that samples have. Returns which labels are in them.
-fn write_stacks(profile: &Profile, uuid: &str, table: &mut Table) -> io::Result<Vec<bool>> {
+/// Writes the stacks of the nodes that are used. Returns which labels are in them.
+fn write_stacks(
+    profile: &Profile,
+    nodes: &[bool],
+    uuid: &str,
+    table: &mut Table,
+) -> io::Result<Vec<bool>> {
     let mut used = vec![false; profile.labels.len()];
     let mut frames = Vec::new();
-    let nodes = profile.tree.nodes().iter().enumerate();
-    for (number, node) in nodes.filter(|(_, node)| node.count > 0) {
+    let nodes = profile.tree.nodes().iter().zip(nodes).enumerate();
+    for (number, (node, _)) in nodes.filter(|(_, (_, is_used))| **is_used) {
         frames.clear();
         for label in profile.tree.outwards(number as NodeId) {
             frames.push(label as i32);
@@ -272,12 +282,12 @@ mod tests {
     use crate::profile::Options;
     use crate::stacks::Tables;
     use parquet::file::reader::{FileReader, SerializedFileReader};
-    use parquet::record::RowAccessor;
+    use parquet::record::{Row, RowAccessor};
     use std::fs::{self, File};
     use std::io::Write;
     use std::path::Path;
     use uprof::cold::{End, EndReason, Metadata, TargetKind, TaskChange, TaskEvent};
-    use uprof::{Frame, Sample, Task, Writer};
+    use uprof::{Frame, Sample, Span, SpanKind, Task, Writer};
 
     struct Created(tempfile::TempDir);
 
@@ -287,6 +297,43 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap())?;
             Ok(Box::new(File::create(path)?))
         }
+    }
+
+    /// The tables of what was written to `writer`, whose recording ends at `end_ns`.
+    fn written(writer: Writer<Vec<u8>>, end_ns: u64) -> (Recording, Created) {
+        let end = End {
+            time_ns: end_ns,
+            reason: EndReason::Duration,
+            message: String::new(),
+            totals: Vec::new(),
+        };
+        let recording = Recording::from_bytes("made", writer.finish(&end).unwrap()).unwrap();
+        let mut created = Created(tempfile::tempdir().unwrap());
+        let library = Library::default();
+        let request = Request {
+            recordings: &[&recording],
+            tables: &Tables::of_builds(&library),
+            options: &Options::default(),
+            progress: &|_, _| {},
+            marks: false,
+            fold: false,
+            identify: false,
+        };
+        write(&request, &mut created).unwrap();
+        (recording, created)
+    }
+
+    /// What `of` takes of each row of a table.
+    fn rows<T>(
+        (recording, created): &(Recording, Created),
+        table: &str,
+        of: impl Fn(&Row) -> T,
+    ) -> Vec<T> {
+        let uuid = hexadecimal(&[7; 16]);
+        let path = created.0.path().join(path(recording, table, &uuid));
+        let reader = SerializedFileReader::new(File::open(path).unwrap()).unwrap();
+        let rows = reader.get_row_iter(None).unwrap();
+        rows.map(|row| of(&row.unwrap())).collect()
     }
 
     #[test]
@@ -308,35 +355,41 @@ mod tests {
             let sample = Sample::bare(time_ns, task, &frames);
             writer.sample(&sample).unwrap();
         }
-        let end = End {
-            time_ns: 3000,
-            reason: EndReason::Duration,
-            message: String::new(),
-            totals: Vec::new(),
-        };
-        let recording = Recording::from_bytes("made", writer.finish(&end).unwrap()).unwrap();
-        let mut created = Created(tempfile::tempdir().unwrap());
-        let library = Library::default();
-        let request = Request {
-            recordings: &[&recording],
-            tables: &Tables::of_builds(&library),
-            options: &Options::default(),
-            progress: &|_, _| {},
-            marks: false,
-            fold: false,
-            identify: false,
-        };
-        write(&request, &mut created).unwrap();
-        let uuid = hexadecimal(&[7; 16]);
-        let path = created.0.path().join(path(&recording, "samples", &uuid));
-        let reader = SerializedFileReader::new(File::open(path).unwrap()).unwrap();
-        let names = reader.get_row_iter(None).unwrap().map(|row| {
-            let row = row.unwrap();
-            let name = |column| row.get_string(column).unwrap().clone();
-            [name(7), name(9)]
-        });
-        let names: Vec<[String; 2]> = names.collect();
+        let names = |row: &Row| [7, 9].map(|column| row.get_string(column).unwrap().clone());
+        let names = rows(&written(writer, 3000), "samples", names);
         assert_eq!(names, [["sh", "sh"], ["xz", "xz"]]);
+    }
+
+    #[test]
+    fn each_row_has_its_stack_and_frames_whatever_it_weighs() {
+        let mut writer = Writer::create(Vec::new(), [7; 16], &Metadata::default(), 0).unwrap();
+        let task = Task { space: 7, vcpu: 7 };
+        // The outer call has no time of its own.
+        for (name, depth) in [("hash", 1), ("main", 0)] {
+            let span = Span {
+                name,
+                task,
+                cpu: None,
+                start_ns: Some(0),
+                length_ns: Some(1000),
+                depth,
+                complete: true,
+                kind: SpanKind::Function,
+                result: None,
+            };
+            writer.span(&span).unwrap();
+        }
+        let created = written(writer, 1000);
+        let stack = |row: &Row| row.get_int(12).unwrap();
+        let mut of_samples = rows(&created, "samples", stack);
+        let stack = |row: &Row| row.get_int(1).unwrap();
+        let of_stacks = rows(&created, "stacks", stack);
+        of_samples.sort_unstable();
+        assert_eq!((of_samples.len(), of_samples), (2, of_stacks));
+        let function = |row: &Row| row.get_string(2).unwrap().clone();
+        let mut functions = rows(&created, "frames", function);
+        functions.sort();
+        assert_eq!(functions, ["hash", "main"]);
     }
 
     #[test]

@@ -32,7 +32,8 @@ pub(crate) fn write(request: &Request<'_, '_>, out: &mut dyn Write) -> io::Resul
         ..request.placed()
     };
     let profile = request.gather(&options, Some(&mut take));
-    let mut builder = Builder::new(request, &profile);
+    let common = Common::of(request.recordings);
+    let mut builder = Builder::new(request, &profile, &common);
     builder.head();
     builder.program();
     let mut counts: Vec<_> = counts.into_iter().collect();
@@ -72,9 +73,10 @@ pub(crate) fn write(request: &Request<'_, '_>, out: &mut dyn Write) -> io::Resul
 pub(crate) fn of_stacks(
     request: &Request<'_, '_>,
     profile: &Profile,
+    common: &Common<'_>,
     stacks: &[(NodeId, u64)],
 ) -> pb::Profile {
-    let mut builder = Builder::new(request, profile);
+    let mut builder = Builder::new(request, profile, common);
     builder.head();
     builder.program();
     for (node, count) in stacks {
@@ -88,6 +90,36 @@ pub(crate) fn of_stacks(
     builder.made
 }
 
+/// What all files of the same recordings have in common.
+pub(crate) struct Common<'a> {
+    /// By path of an image.
+    regions: HashMap<&'a str, (Region, &'a [u8])>,
+    /// The path of the recorded program.
+    program: Option<&'a str>,
+    /// The recordings' names.
+    names: Vec<String>,
+    /// The start of the first recording (nanoseconds since 1970); 0 if it isn't known.
+    start_realtime_ns: i64,
+    /// The length of the longest recording (nanoseconds); 0 if none is timed.
+    pub(crate) longest_ns: u64,
+}
+
+impl<'a> Common<'a> {
+    /// Of files of all these recordings together.
+    pub(crate) fn of(recordings: &'a [&'a Recording]) -> Self {
+        let timed = recordings.iter().filter(|one| one.is_timed());
+        let lengths = timed.map(|one| one.end_ns() - one.start_ns());
+        let first = recordings.first();
+        Common {
+            regions: first_regions(recordings),
+            program: recordings.iter().find_map(|one| program_of(one)),
+            names: names(recordings),
+            start_realtime_ns: first.and_then(|one| one.start_realtime_ns()).unwrap_or(0),
+            longest_ns: lengths.max().unwrap_or(0),
+        }
+    }
+}
+
 /// Recording, vCPU or thread, and address space of a sample.
 type Origin = (usize, Task, u32);
 
@@ -97,32 +129,28 @@ type Group = (u32, u64, bool, Vec<LabelId>);
 struct Builder<'a, 'l> {
     request: &'a Request<'a, 'l>,
     profile: &'a Profile,
+    common: &'a Common<'a>,
     made: pb::Profile,
     strings: HashMap<String, i64>,
     functions: HashMap<(i64, i64), u64>,
     locations: HashMap<Group, u64>,
-    /// By node: the location that begins there, 0 if it isn't known, and the node of its caller.
-    begun: Vec<(u64, NodeId)>,
+    /// By node: the location that begins there, and the node of its caller.
+    begun: WordMap<NodeId, (u64, NodeId)>,
     mappings: HashMap<&'a str, u64>,
-    /// By path of an image.
-    regions: HashMap<&'a str, (Region, &'a [u8])>,
-    /// The recordings' names.
-    names: Vec<String>,
 }
 
 impl<'a, 'l> Builder<'a, 'l> {
-    fn new(request: &'a Request<'a, 'l>, profile: &'a Profile) -> Self {
+    fn new(request: &'a Request<'a, 'l>, profile: &'a Profile, common: &'a Common<'a>) -> Self {
         let mut builder = Builder {
             request,
             profile,
+            common,
             made: pb::Profile::default(),
             strings: HashMap::new(),
             functions: HashMap::new(),
             locations: HashMap::new(),
-            begun: vec![(0, ROOT); profile.tree.nodes().len()],
+            begun: WordMap::default(),
             mappings: HashMap::new(),
-            regions: first_regions(request.recordings),
-            names: names(request.recordings),
         };
         // The format requires that the first string is empty.
         builder.text("");
@@ -150,15 +178,9 @@ impl<'a, 'l> Builder<'a, 'l> {
         let (kind, unit) = (self.text(kind), self.text(unit));
         let samples = pb::ValueType { kind, unit };
         self.made.sample_type.push(samples);
-        let recordings = self.request.recordings;
-        let longest = recordings
-            .iter()
-            .filter(|one| one.is_timed())
-            .map(|one| one.end_ns() - one.start_ns())
-            .max();
-        self.made.duration_nanos = longest.unwrap_or(0) as i64;
-        let first = recordings.first();
-        self.made.time_nanos = first.and_then(|one| one.start_realtime_ns()).unwrap_or(0);
+        self.made.duration_nanos = self.common.longest_ns as i64;
+        self.made.time_nanos = self.common.start_realtime_ns;
+        let first = self.request.recordings.first();
         if self.profile.unit().is_time() {
             // Weights are exact nanoseconds, not multiples of a period.
             self.made.period_type = Some(samples);
@@ -177,8 +199,7 @@ impl<'a, 'l> Builder<'a, 'l> {
 
     /// Adds the program's mapping before all others: pprof takes the first one as the main binary.
     fn program(&mut self) {
-        let recordings = self.request.recordings.iter();
-        if let Some(path) = recordings.filter_map(|one| program_of(one)).next() {
+        if let Some(path) = self.common.program {
             self.mapping(path);
         }
     }
@@ -199,7 +220,7 @@ impl<'a, 'l> Builder<'a, 'l> {
             labels.push(self.text_label("process", &printable(&process)));
         }
         if self.request.recordings.len() > 1 {
-            let name = printable(&self.names[recording]).into_owned();
+            let name = printable(&self.common.names[recording]).into_owned();
             labels.push(self.text_label("recording", &name));
         }
         labels
@@ -210,11 +231,15 @@ impl<'a, 'l> Builder<'a, 'l> {
         let mut stack = Vec::new();
         let mut at = node;
         while at != ROOT {
-            if self.begun[at as usize].0 == 0 {
-                let (group, caller) = self.group(at);
-                self.begun[at as usize] = (self.location(group), caller);
-            }
-            let (location, caller) = self.begun[at as usize];
+            let (location, caller) = match self.begun.get(&at) {
+                Some(known) => *known,
+                None => {
+                    let (group, caller) = self.group(at);
+                    let new = (self.location(group), caller);
+                    self.begun.insert(at, new);
+                    new
+                }
+            };
             stack.push(location);
             at = caller;
         }
@@ -321,7 +346,7 @@ impl<'a, 'l> Builder<'a, 'l> {
         if let Some(&number) = self.mappings.get(path) {
             return number;
         }
-        let Some((region, build_id)) = self.regions.get(path).copied() else {
+        let Some((region, build_id)) = self.common.regions.get(path).copied() else {
             return 0;
         };
         let number = self.made.mapping.len() as u64 + 1;
@@ -390,8 +415,9 @@ fn program_of(recording: &Recording) -> Option<&str> {
             files.push((space, module));
         }
     }
+    let subject = recording.subject();
     let mut named = files.iter();
-    let named = named.find(|(_, module)| module.short_name() == recording.subject());
+    let named = named.find(|(_, module)| module.short_name() == subject);
     let own = || {
         files
             .iter()

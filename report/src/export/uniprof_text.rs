@@ -2,7 +2,7 @@
 //! innermost first, a count, and an empty line. stackcollapse.pl reads it.
 //!
 //! The count is 0 if a frame could not be read. A frame is `name+0xoffset`. At the very start of a function,
-//! or if no name is known, it is the address.
+//! or if no name is known, it is the address; but an import's addresses are invented, so names stay.
 
 use crate::export::Request;
 use crate::profile::Profile;
@@ -13,6 +13,7 @@ use crate::text::calendar::calendar;
 use crate::text::hexadecimal::put_hexadecimal;
 use std::io::{self, Write};
 use uprof::Stop;
+use uprof::cold::TargetKind;
 
 /// Writes the text, sample by sample.
 pub(crate) fn write(request: &Request<'_, '_>, out: &mut dyn Write) -> io::Result<Profile> {
@@ -40,8 +41,10 @@ pub(crate) fn write(request: &Request<'_, '_>, out: &mut dyn Write) -> io::Resul
             return;
         }
         let mut lines = String::new();
+        let target = &request.recordings[sampled.recording].metadata().target;
+        let is_imported = target.kind == TargetKind::Imported;
         for label in profile.tree.outwards(sampled.node) {
-            put_frame(&mut lines, profile, label);
+            put_frame(&mut lines, profile, label, is_imported);
         }
         let whole = !matches!(sampled.stop, Stop::Unreadable | Stop::BadPointer);
         lines.push_str(if whole { "1\n\n" } else { "0\n\n" });
@@ -51,9 +54,9 @@ pub(crate) fn write(request: &Request<'_, '_>, out: &mut dyn Write) -> io::Resul
     result.map(|()| profile)
 }
 
-fn put_frame(lines: &mut String, profile: &Profile, id: LabelId) {
+fn put_frame(lines: &mut String, profile: &Profile, id: LabelId, is_imported: bool) {
     let label = profile.labels.get(id);
-    let has_name = !label.unknown && label.into_bytes != 0;
+    let has_name = !label.unknown && (is_imported || label.into_bytes != 0);
     let number = if has_name {
         label.into_bytes
     } else {

@@ -241,14 +241,15 @@ impl Recording {
     /// Whether a mapping of the recording is of this image.
     fn has_place_of(&self, image: &Image, life: u32) -> bool {
         let id = image.build_id().map(|id| &id.0[..]);
-        let regions = self.spaces().regions();
-        let mut of_life = regions.iter().filter(|(space, _)| *space == life);
+        let own = Module {
+            path: image.name().to_owned(),
+            ..Module::default()
+        };
         let module_of = |region: &Region| &self.spaces().modules()[region.module as usize];
-        of_life.any(|(_, region)| match module_of(region) {
-            module if module.build_id.is_empty() => {
-                id.is_none() && module.short_name() == Module::of(&mapping(image)).short_name()
-            }
-            module => id == Some(&module.build_id[..]),
+        let mut of_life = self.spaces().regions_of(life).map(module_of);
+        of_life.any(|module| match &module.build_id[..] {
+            [] => id.is_none() && module.short_name() == own.short_name(),
+            its => id == Some(its),
         })
     }
 
@@ -282,16 +283,15 @@ impl Recording {
             ..file.clone()
         });
         let mappings: Vec<Mapping> = mappings.collect();
-        let regions = self.spaces().regions();
+        let spaces = BTreeSet::from([own, self.spaces().shared_of(own)]);
         for mapping in &mappings {
             let end = mapping.start.saturating_add(mapping.length);
-            let life = self.spaces().shared_of(own);
-            let here = regions
-                .iter()
-                .filter(|(space, _)| [own, life].contains(space));
-            let over = here.map(|(_, region)| region);
-            let mut over = over.filter(|region| region.start < end && mapping.start < region.end);
-            if let Some(region) = over.next() {
+            let over = spaces.iter().find_map(|space| {
+                let here = self.spaces().regions_of(*space);
+                let over = here.filter(|region| region.start < end && mapping.start < region.end);
+                over.min_by_key(|region| (region.start, region.since_ns))
+            });
+            if let Some(region) = over {
                 let there = &self.spaces().modules()[region.module as usize];
                 let is_same = *there == module
                     || !module.build_id.is_empty() && there.build_id == module.build_id

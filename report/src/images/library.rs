@@ -260,7 +260,7 @@ fn objection(image: &Image, module: &Module, by: By) -> Option<String> {
         None if by == By::Path => {
             return Some(
                 "nothing tells that it is the recorded one: the recording was made on another machine, or before this \
-                 one was started; give it with --elf if it is"
+                 one was started, or is not in a file of yours or of root; give it with --elf if it is"
                     .to_owned(),
             );
         }

@@ -160,6 +160,14 @@ impl SpanSink for CallImporter<'_> {
         id
     }
 
+    fn rename(&mut self, task: TaskId, name: &[u8]) {
+        let index = task.0 as usize;
+        // The last one stands for many.
+        if let Some((_, known)) = self.tasks.get_mut(index).filter(|_| index + 1 < TASKS_MAX) {
+            *known = String::from_utf8_lossy(name).into_owned();
+        }
+    }
+
     fn span(&mut self, span: Span) -> Result<(), ImportError> {
         let task = self.tasks.get(span.task.0 as usize).map(|(task, _)| *task);
         // Taken out, because the name borrows them while the writer is created.
@@ -203,7 +211,7 @@ pub(super) struct Probe {
     pub(super) spans: u64,
     pub(super) troubles: u64,
     pub(super) first_trouble: Option<String>,
-    names: u32,
+    names: HashMap<Box<[u8]>, NameId>,
 }
 
 /// A reader of calls. It returns the number of lines or records that it read.
@@ -233,9 +241,9 @@ impl Probe {
 }
 
 impl SpanSink for Probe {
-    fn name(&mut self, _: &[u8]) -> NameId {
-        self.names = self.names.wrapping_add(1);
-        NameId(self.names)
+    fn name(&mut self, name: &[u8]) -> NameId {
+        let next = NameId(self.names.len() as u32);
+        *self.names.entry(name.into()).or_insert(next)
     }
 
     fn task(&mut self, _: TaskLabel<'_>) -> TaskId {
@@ -249,6 +257,10 @@ impl SpanSink for Probe {
 
     fn trouble(&mut self, line: u64, what: &str) {
         self.troubles += 1;
+        self.leave_out(line, what);
+    }
+
+    fn leave_out(&mut self, line: u64, what: &str) {
         self.first_trouble
             .get_or_insert_with(|| format!("line {line}: {what}"));
     }

@@ -47,8 +47,11 @@ pub(crate) enum InputFrame<'a> {
     Address(u64),
     /// An address within the instruction that was executed, also of a call.
     Exact(u64),
-    /// Image (may be empty), function, and the offset in the function (bytes).
+    /// Image (may be empty), function, and the offset in the function (bytes). The image's name says whether it is
+    /// a kernel.
     Named(&'a str, &'a str, u64),
+    /// The same in a kernel, whatever its image is called: `[ext4]`.
+    Kernel(&'a str, &'a str, u64),
 }
 
 /// The vCPU or thread of a stack, and its time.
@@ -125,7 +128,12 @@ impl<'a> Importer<'a> {
             chain.push(match *frame {
                 // An invented address is inside its function even if it is a return address.
                 InputFrame::Named(module, name, offset) => {
-                    Frame::exact(self.names.address(module, name, offset))
+                    let kernel =
+                        module.starts_with("[kernel") || module.starts_with("[guest.kernel");
+                    Frame::exact(self.names.address(module, name, offset, kernel))
+                }
+                InputFrame::Kernel(module, name, offset) => {
+                    Frame::exact(self.names.address(module, name, offset, true))
                 }
                 InputFrame::Exact(address) => Frame::exact(address),
                 InputFrame::Address(address) if chain.is_empty() => Frame::exact(address),
@@ -211,8 +219,14 @@ impl<'a> Importer<'a> {
             });
         }
         let names = std::mem::take(&mut self.names);
-        let (end_ns, untimed) = (self.end_ns, self.untimed);
         let imported = std::mem::take(&mut self.imported);
+        // A single moment has no length, and no rate.
+        let untimed = if self.end_ns <= 1 {
+            imported.samples
+        } else {
+            self.untimed
+        };
+        let end_ns = self.end_ns;
         let writer = self.writer()?;
         names.write(writer)?;
         let mut totals = vec![("lines_skipped".to_owned(), imported.skipped)];

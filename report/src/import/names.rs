@@ -28,28 +28,26 @@ struct ImportedImage {
 /// The names of an import, with their addresses.
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    images: BTreeMap<String, ImportedImage>,
-    /// Number of images in each half: programs', then kernels'.
-    begun: [u64; 2],
+    /// Images in each half: programs', then kernels'.
+    images: [BTreeMap<String, ImportedImage>; 2],
 }
 
 impl Names {
-    /// The address of `offset` bytes into the function `name` of `image`.
-    pub(crate) fn address(&mut self, image: &str, name: &str, offset: u64) -> u64 {
-        let kernel = image.starts_with("[kernel") || image.starts_with("[guest.kernel");
+    /// The address of `offset` bytes into the function `name` of `image`, which is a kernel's or a program's.
+    pub(crate) fn address(&mut self, image: &str, name: &str, offset: u64, kernel: bool) -> u64 {
         let half = usize::from(kernel);
-        let is_full = self.begun[half] >= IMAGES_MAX - 1 && !self.images.contains_key(image);
+        let images = &mut self.images[half];
+        let count = images.len() as u64;
+        let is_full = count >= IMAGES_MAX - 1 && !images.contains_key(image);
         let image = if is_full { OTHERS[half] } else { image };
-        if !self.images.contains_key(image) {
-            let start = if kernel { KERNEL } else { USER } + self.begun[half] * IMAGE_BYTES;
-            self.begun[half] += 1;
+        if !images.contains_key(image) {
             let begun = ImportedImage {
-                start,
+                start: if kernel { KERNEL } else { USER } + count * IMAGE_BYTES,
                 ..ImportedImage::default()
             };
-            self.images.insert(image.to_owned(), begun);
+            images.insert(image.to_owned(), begun);
         }
-        let Some(image) = self.images.get_mut(image) else {
+        let Some(image) = images.get_mut(image) else {
             return 0;
         };
         let number = match image.numbers.get(name) {
@@ -66,9 +64,14 @@ impl Names {
 
     /// Writes the images as modules with their symbols.
     pub(crate) fn write<W: Write>(self, writer: &mut Writer<W>) -> io::Result<()> {
-        for (path, image) in self.images {
+        let [programs, kernels] = self.images;
+        let unnamed = [(programs, "[imported]"), (kernels, "[kernel: imported]")];
+        let images = unnamed
+            .into_iter()
+            .flat_map(|(images, unnamed)| images.into_iter().map(move |image| (unnamed, image)));
+        for (unnamed, (path, image)) in images {
             let path = if path.is_empty() {
-                "[imported]".to_owned()
+                unnamed.to_owned()
             } else {
                 path
             };
@@ -118,16 +121,23 @@ mod tests {
             .collect();
         let mut addresses: Vec<u64> = images
             .iter()
-            .map(|image| names.address(image, image, 0))
+            .map(|image| names.address(image, image, 0, image.starts_with('[')))
             .collect();
-        assert_eq!(names.images.len(), 2 * IMAGES_MAX as usize);
-        assert_eq!(names.address(&images[99], &images[99], 0), addresses[99]);
+        assert_eq!(
+            names.images.each_ref().map(BTreeMap::len),
+            [IMAGES_MAX as usize; 2]
+        );
+        assert_eq!(
+            names.address(&images[99], &images[99], 0, false),
+            addresses[99]
+        );
         addresses.sort();
         addresses.dedup();
         assert_eq!(addresses.len(), images.len());
-        let mut starts: Vec<u64> = names.images.values().map(|image| image.start).collect();
+        let images = names.images.iter().flat_map(BTreeMap::values);
+        let mut starts: Vec<u64> = images.map(|image| image.start).collect();
         starts.sort();
         starts.dedup();
-        assert_eq!(starts.len(), names.images.len());
+        assert_eq!(starts.len(), 2 * IMAGES_MAX as usize);
     }
 }

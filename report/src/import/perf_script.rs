@@ -1,24 +1,41 @@
 //! The output of `perf script`: for each sample a line that describes it, then its frames, innermost first,
 //! then an empty line. Without call chains (`perf record` without `-g`) the only frame is in the sample's line.
 //! Of several events, samples of the first one are imported: those of different events don't add up.
+//!
+//! The number before the event is no number of samples. It is what the processor counted since the sample before; of
+//! `offcpu-time`, the length of a wait (nanoseconds).
 
 use super::{ImportError, Importer, InputFrame, Origin, split_offset};
 use regex::Regex;
 use std::collections::BTreeMap;
 use std::io::BufRead;
 use uprof::Stop;
+use uprof::cpu::is_kernel_address;
 
-/// Matches a thread's name, the numbers of its process and itself, an optional processor and flags, the time, and a
-/// record of perf's own (`perf script --show-mmap-events`), or the event and what follows it.
+/// Matches a thread's name, the numbers of its process and itself (-1 after their end), an optional processor and
+/// flags, the time, and a record of perf's own (`perf script --show-mmap-events`), or the number, the event and what
+/// follows it, or an address where neither is printed.
 const HEADING: &str = concat!(
-    r"^\s*(\S.*?)\s+(\d+)(?:/(\d+))?\s+(?:\[\d+\]\s+)?(?:[^\s\d]\S*\s+)?(\d+)\.(\d{6,9}):",
-    r"(?:\s+PERF_RECORD_(.*)|\s+(?:\d+\s+)?(\S+):(?:\s+(.*))?$)?"
+    r"^\s*(?<comm>\S.*?)\s+(?<pid>-?\d+)(?:/(?<tid>-?\d+))?\s+(?:\[\d+\]\s+)?(?:[^\s\d]\S*\s+)?",
+    r"(?<seconds>\d+)\.(?<fraction>\d{6,9}):(?:\s+PERF_RECORD_(?<record>.*)",
+    r"|\s+(?:(?<number>\d+)\s+)?(?<event>\S+):(?<behind>\s.*)?$|(?<eventless>\s+[0-9a-f]+ \S.*)$)?"
 );
+/// Matches the last address with a name and an image. perf pads it to 16 digits, which no word of a name is.
+const ADDRESS: &str = r"^(?:.*\s)?(?:\s([0-9a-f]+)|([0-9a-f]{16})) \S.* \(";
+/// Matches the source line of the frame before it (`-F +srcline`).
+const SOURCE_LINE: &str = r"^  \S+(?::\d+|\[[0-9a-f]+\])(?: \(inlined\))?$";
+
+/// The event whose numbers are lengths of waits, as perf and this package call it.
+const OFF_CPU: &str = "offcpu-time";
+/// This package's names for times that samples don't have.
+const TIMES: [&str; 2] = ["call-time", "vcpu-time"];
 
 /// The stack whose frames are being read.
 struct OpenSample {
     vcpu: u32,
     time_ns: u64,
+    /// Its length, if it is a wait.
+    wait_ns: Option<u64>,
     /// Whether its frame was in its heading, so that the next line is another sample.
     is_whole: bool,
     /// Image, name and address of each frame.
@@ -101,7 +118,9 @@ pub(super) fn read(
     input: &mut dyn BufRead,
     importer: &mut Importer<'_>,
 ) -> Result<(), ImportError> {
-    let heading = Regex::new(HEADING).map_err(std::io::Error::other)?;
+    let regex = |text| Regex::new(text).map_err(std::io::Error::other);
+    let (heading, address) = (regex(HEADING)?, regex(ADDRESS)?);
+    let source_line = regex(SOURCE_LINE)?;
     let mut line = String::new();
     let mut open: Option<OpenSample> = None;
     let mut names: BTreeMap<u32, String> = BTreeMap::new();
@@ -114,39 +133,57 @@ pub(super) fn read(
             is_left_out = false;
             continue;
         }
+        if open.is_some() && line.starts_with("  ") && source_line.is_match(&line) {
+            continue;
+        }
         let unfinished = open.as_mut().filter(|open| !open.is_whole);
         // Headings may be indented, too, and need no empty line before them where samples have no chains.
         let is_frame = line.starts_with('\t') && (unfinished.is_some() || is_left_out);
         let found = (!is_frame).then(|| heading.captures(&line)).flatten();
         if let Some(found) = found {
             close(open.take(), importer)?;
-            let text = |group: usize| found.get(group).map(|found| found.as_str());
-            is_left_out = match text(6) {
+            let text = |group: &str| found.name(group).map(|found| found.as_str());
+            let event = text("event").unwrap_or("");
+            is_left_out = match text("record") {
                 Some(record) => {
                     events.add_record(record);
                     true
                 }
-                None => !events.takes(text(7).unwrap_or(""), importer),
+                None => !events.takes(event, importer),
             };
             if is_left_out {
                 continue;
             }
-            let thread = text(3)
-                .or(text(2))
+            let event = kind(event);
+            if TIMES.contains(&event) && !importer.is_trial {
+                return Err(ImportError::NoSamples(event.to_owned()));
+            }
+            let is_wait = event == OFF_CPU;
+            let number = text("number").and_then(|number| number.parse::<u64>().ok());
+            let wait_ns = number.filter(|_| is_wait);
+            if is_wait && wait_ns.is_none() {
+                importer.imported.skipped += 1;
+                is_left_out = true;
+                continue;
+            }
+            let thread = text("tid")
+                .or(text("pid"))
                 .and_then(|text| text.parse::<u32>().ok());
-            let (vcpu, name) = (thread.unwrap_or(0), text(1).unwrap_or(""));
-            let time_ns = time_ns(text(4).unwrap_or(""), text(5).unwrap_or(""));
+            let (vcpu, name) = (thread.unwrap_or(u32::MAX), text("comm").unwrap_or(""));
+            let time_ns = time_ns(
+                text("seconds").unwrap_or(""),
+                text("fraction").unwrap_or(""),
+            );
             if names.get(&vcpu).is_none_or(|known| known != name) {
                 names.insert(vcpu, name.to_owned());
                 importer.name_task(vcpu, time_ns, name)?;
             }
-            // Tracepoints have words of their own there.
-            let only = text(8)
-                .and_then(frame)
-                .filter(|(image, ..)| !image.is_empty());
+            let behind = text("behind").or(text("eventless"));
+            let only = behind.and_then(|behind| only_frame(behind, &address));
             open = Some(OpenSample {
                 vcpu,
                 time_ns,
+                wait_ns,
                 is_whole: only.is_some(),
                 frames: only.into_iter().collect(),
             });
@@ -171,47 +208,75 @@ fn time_ns(seconds: &str, fraction: &str) -> u64 {
         .saturating_add(nanoseconds)
 }
 
+/// The frame in a heading, among fields of other kinds: `|OP LOAD|LVL L1 hit|     401000 f (/a)     1234 4K`.
+fn only_frame(behind: &str, address: &Regex) -> Option<(String, String, u64)> {
+    let found = address.captures(behind)?;
+    let start = found.get(1).or(found.get(2))?.start();
+    // Tracepoints have words of their own there.
+    frame(&behind[start..]).filter(|(image, ..)| !image.is_empty())
+}
+
 /// Parses `ffffffff81000c60 asm_exc_page_fault+0x10 ([kernel.kallsyms])`.
 fn frame(line: &str) -> Option<(String, String, u64)> {
     let (address, rest) = line.trim().split_once(' ')?;
     let address = u64::from_str_radix(address, 16).ok()?;
     let rest = rest.trim();
-    // perf marks files that were removed: `(/opt/app (deleted))`.
-    let (rest, mark) = match rest.strip_suffix(" (deleted))") {
-        Some(rest) => (rest, " (deleted)"),
-        None => (rest, ""),
-    };
-    // A path may have parentheses of its own: `(/drive_c/Program Files (x86)/game.exe)`.
-    let mut paths = [" (/", " (["].into_iter();
-    let begin = paths.find_map(|begin| rest.rfind(begin));
-    let begin = begin.or_else(|| rest.rfind(" ("));
-    let (name, image) = begin.map_or((rest, ""), |begin| rest.split_at(begin));
-    let image = image.trim_start_matches([' ', '(']);
-    let image = image.strip_suffix(')').unwrap_or(image);
-    Some((format!("{image}{mark}"), name.to_owned(), address))
+    let mut begins = [" (/", " ([", " ("].into_iter();
+    let found = begins.find_map(|begin| {
+        let at = rest.rfind(begin)?;
+        Some((&rest[..at], image(&rest[at + 2..])?))
+    });
+    let (name, image) = found.unwrap_or((rest, ""));
+    // An address in the image may follow it (`-F +dsoff`).
+    let (image, _) = split_offset(image);
+    Some((image.to_owned(), name.to_owned(), address))
+}
+
+/// The image in parentheses, the first of which is not in `text`. It may have some of its own: `(/opt/app (deleted))`,
+/// `(/drive_c/Program Files (x86)/game.exe)`.
+fn image(text: &str) -> Option<&str> {
+    let mut open = 1_u32;
+    let closed = text.find(|letter: char| {
+        match letter {
+            '(' => open += 1,
+            ')' => open -= 1,
+            _ => {}
+        }
+        open == 0
+    });
+    let end = closed.or_else(|| text.rfind(')'))?;
+    let behind = &text[end + 1..];
+    (behind.is_empty() || behind.starts_with(' ')).then(|| &text[..end])
 }
 
 fn close(open: Option<OpenSample>, importer: &mut Importer<'_>) -> Result<(), ImportError> {
     let Some(open) = open else {
         return Ok(());
     };
-    let frames = open
-        .frames
-        .iter()
-        .map(|(image, name, address)| match name.as_str() {
-            "[unknown]" => InputFrame::Address(*address),
-            name => {
-                let (name, offset) = split_offset(name);
-                InputFrame::Named(image, name, offset)
-            }
+    let mut frames = Vec::with_capacity(open.frames.len());
+    let mut around = "";
+    for (image, name, address) in open.frames.iter().rev() {
+        // An inlined function is in the image of the one around it; with its source line, perf prints none.
+        if !matches!(image.as_str(), "inlined" | "") {
+            around = image;
+        }
+        let (function, offset) = split_offset(name);
+        frames.push(match (function, around) {
+            ("[unknown]", "[unknown]" | "") => InputFrame::Address(*address),
+            _ if is_kernel_address(*address) => InputFrame::Kernel(around, function, offset),
+            _ => InputFrame::Named(around, function, offset),
         });
-    let frames: Vec<InputFrame<'_>> = frames.collect();
+    }
+    frames.reverse();
     let origin = Origin {
         time_ns: Some(open.time_ns),
         vcpu: open.vcpu,
         stop: Stop::Unsaid,
     };
-    importer.stack(&frames, origin, 1)
+    match open.wait_ns {
+        Some(wait_ns) => importer.waits(&frames, origin, (wait_ns, 1)),
+        None => importer.stack(&frames, origin, 1),
+    }
 }
 
 #[cfg(test)]
@@ -261,6 +326,12 @@ mod tests {
                 "call(int (*)(char))+0x6",
             ),
             ("\t4011d6 f (inlined)\n", "inlined", "f"),
+            ("\t4011d6 f (/opt/a(b+0x1d6)\n", "/opt/a(b", "f"),
+            (
+                "\t4011d6 call(int (*)(char))+0x6\n",
+                "",
+                "call(int (*)(char))+0x6",
+            ),
             (
                 "\t4011d6 LazyCompile:*f (/srv/x (y)/a.js:1)+0x3 (/tmp/perf-100.map)\n",
                 "/tmp/perf-100.map",

@@ -86,6 +86,7 @@ pub(super) fn read(
     importer.metadata.sampling.rate_millihertz = rate.unwrap_or(0);
     let mut stacks = Stacks {
         tables: &tables,
+        shared: tables.shared(),
         unnamed: BTreeSet::new(),
         threads: Threads::default(),
     };
@@ -101,6 +102,8 @@ pub(super) fn read(
 /// Writes the stacks of samples.
 struct Stacks<'t> {
     tables: &'t Tables,
+    /// For each mapping, whether an address of it may be another image's, too.
+    shared: Vec<bool>,
     /// Mappings with code that the file doesn't name.
     unnamed: BTreeSet<u32>,
     threads: Threads,
@@ -159,7 +162,8 @@ impl<'t> Stacks<'t> {
                 frames.push(InputFrame::Named(path, name, 0));
             }
         }
-        if !is_named && place.address != 0 {
+        let is_shared = place.mapping.is_some_and(|it| self.shared[it as usize]);
+        if !is_named && place.address != 0 && !is_shared {
             self.unnamed.extend(place.mapping);
             frames.push(InputFrame::Exact(place.address));
         } else if !is_named {

@@ -57,6 +57,9 @@ pub trait SpanSink {
     /// The number of a task; equal labels have equal numbers.
     fn task(&mut self, task: TaskLabel<'_>) -> TaskId;
 
+    /// Names a task that the input has named only now, or anew.
+    fn rename(&mut self, _task: TaskId, _name: &[u8]) {}
+
     /// Receives a span.
     ///
     /// # Errors
@@ -66,6 +69,11 @@ pub trait SpanSink {
     /// Reports an error in the input that loses nothing else. `line` counts from 1; in binary input it is a
     /// byte offset.
     fn trouble(&mut self, line: u64, what: &str);
+
+    /// Reports what is sound and left out. Unlike an error, it is no sign of another format.
+    fn leave_out(&mut self, line: u64, what: &str) {
+        self.trouble(line, what);
+    }
 }
 
 /// Depths of calls are below this (format-spec.md, section 11).
@@ -104,6 +112,10 @@ pub(crate) mod collected {
                     .push((task.space, task.number, task.name.to_vec()));
                 self.tasks.len() - 1
             }) as u32)
+        }
+
+        fn rename(&mut self, task: TaskId, name: &[u8]) {
+            self.tasks[task.0 as usize].2 = name.to_vec();
         }
 
         fn span(&mut self, span: Span) -> Result<(), ImportError> {

@@ -11,11 +11,15 @@ use uprof::{State, Stop};
 /// The fewest samples that advice is based on.
 const LEAST: u64 = 20;
 
-/// Counts of a profile, in samples. All but `waiting` and `paused` are part of `counted`.
+/// Counts of a profile, in its unit, except for `rows`, `unfocused`, `waiting` and `paused`, which are samples.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Counted samples.
+    /// What counts.
     pub counted: u64,
+    /// Number of samples that count, whatever each stands for.
+    pub rows: u64,
+    /// Samples that `--focus` and `--ignore` left out.
+    pub unfocused: u64,
     /// Incomplete stacks that end after one or two frames.
     pub shallow: u64,
     /// Incomplete stacks, including the shallow ones. Stacks that changed while they were read are not
@@ -47,14 +51,20 @@ impl Counts {
         let Profile {
             account, labels, ..
         } = profile;
+        // Only of samples, and not where `--state` leaves out the running ones.
+        let is_waiting = |state: State| account.unit.is_sampled() && state != State::Running;
+        let waiting = account.by_state.iter();
+        let waiting = waiting.filter(|(state, _)| is_waiting(**state));
         let mut counts = Counts {
             counted: account.counted,
+            rows: account.counted_samples(),
+            unfocused: account.unfocused,
             shallow: account.shallow,
             cut: account.cut.values().sum::<u64>()
                 - account.cut.get(&Stop::Moved).copied().unwrap_or(0),
             moved: account.cut.get(&Stop::Moved).copied().unwrap_or(0),
             window_ends: account.cut.get(&Stop::Window).copied().unwrap_or(0),
-            waiting: account.by_state.values().sum(),
+            waiting: waiting.map(|(_, count)| count).sum(),
             paused: account.by_state.get(&State::Paused).copied().unwrap_or(0),
             stack_bytes,
             ..Counts::default()
@@ -81,6 +91,8 @@ impl Counts {
     /// Adds the counts of `more`.
     pub(crate) fn add(&mut self, more: &Counts) {
         self.counted += more.counted;
+        self.rows += more.rows;
+        self.unfocused += more.unfocused;
         self.shallow += more.shallow;
         self.cut += more.cut;
         self.window_ends += more.window_ends;
@@ -92,6 +104,12 @@ impl Counts {
         self.waiting += more.waiting;
         self.paused += more.paused;
     }
+
+    /// The share of `part` in what counts, if that is more than `percent`.
+    fn share_above(&self, percent: u64, part: u64) -> Option<String> {
+        let share = share_above(percent, part, self.counted);
+        share.filter(|_| self.rows >= LEAST)
+    }
 }
 
 /// Advice, the most important first.
@@ -101,28 +119,31 @@ pub(crate) fn advice(counts: &Counts) -> Vec<String> {
     all.flatten().map(|warning| warning.to_string()).collect()
 }
 
-/// The share of `part` in `whole` if that is more than `percent`, and `whole` has enough samples.
+/// The share of `part` in `whole` if that is more than `percent`.
 fn share_above(percent: u64, part: u64, whole: u64) -> Option<String> {
     let exceeds = u128::from(part) * 100 > u128::from(whole) * u128::from(percent);
-    (whole >= LEAST && exceeds).then(|| share(part, whole))
+    exceeds.then(|| share(part, whole))
 }
 
 fn idle(counts: &Counts) -> Option<Warning> {
-    let all = counts.counted.saturating_add(counts.waiting);
-    if let Some(share) = share_above(50, counts.paused, all) {
+    // States are told apart before stacks are.
+    let all = counts.rows.saturating_add(counts.unfocused);
+    let all = all.saturating_add(counts.waiting);
+    let share_of_all = |percent, part| share_above(percent, part, all).filter(|_| all >= LEAST);
+    if let Some(share) = share_of_all(50, counts.paused) {
         return Some(Warning::PausedByOthers(share));
     }
-    if let Some(share) = share_above(90, counts.waiting, all) {
+    if let Some(share) = share_of_all(90, counts.waiting) {
         return Some(Warning::Idle(share));
     }
     let (name, own) = counts.most.as_ref()?;
-    let share = share_above(90, *own, counts.counted)?;
+    let share = counts.share_above(90, *own)?;
     let name = name.clone();
     Some(Warning::OneFunction { share, name })
 }
 
 fn unnamed(counts: &Counts) -> Option<Warning> {
-    let share = share_above(50, counts.unnamed, counts.counted)?;
+    let share = counts.share_above(50, counts.unnamed)?;
     // What has no file has no package: JIT code, a kernel, code of no image.
     let is_file = |image: &str| !image.is_empty() && !image.starts_with('[');
     let most = counts.unnamed_in.iter().max_by_key(|(_, count)| **count);
@@ -133,15 +154,15 @@ fn unnamed(counts: &Counts) -> Option<Warning> {
 
 /// Advice if most stacks have one or two frames, or are incomplete.
 fn short(counts: &Counts) -> Option<Warning> {
-    if let Some(share) = share_above(50, counts.moved, counts.counted) {
+    if let Some(share) = counts.share_above(50, counts.moved) {
         return Some(Warning::MovedStacks(share));
     }
     // Stacks that end with the recorded bytes have advice of their own.
     let others = counts.cut.saturating_sub(counts.window_ends);
-    let shallow = share_above(50, counts.shallow, counts.counted);
+    let shallow = counts.share_above(50, counts.shallow);
     Some(Warning::ShortStacks {
         is_shallow: shallow.is_some(),
-        share: shallow.or_else(|| share_above(50, others, counts.counted))?,
+        share: shallow.or_else(|| counts.share_above(50, others))?,
         has_stack_bytes: has_stacks(counts.stack_bytes),
     })
 }
@@ -149,7 +170,7 @@ fn short(counts: &Counts) -> Option<Warning> {
 /// Advice if more than 1 % of stacks end where the recorded bytes end.
 fn window(counts: &Counts) -> Option<Warning> {
     Some(Warning::StackBytesEnd {
-        share: share_above(1, counts.window_ends, counts.counted)?,
+        share: counts.share_above(1, counts.window_ends)?,
         stack_bytes: Some(counts.stack_bytes).filter(|bytes| has_stacks(*bytes)),
     })
 }
@@ -163,11 +184,15 @@ fn has_stacks(stack_bytes: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recording::account::Account;
+    use crate::recording::unit::{Unit, Weight};
 
     #[test]
     fn each_lack_has_its_remedy_from_its_share_on() {
         let good = Counts {
             counted: 1000,
+            rows: 1000,
+            unfocused: 0,
             shallow: 500,
             cut: 500,
             window_ends: 10,
@@ -227,12 +252,60 @@ mod tests {
         };
         assert_eq!(advice(&told_already), [""; 0]);
         let few = Counts {
-            counted: 19,
-            unnamed: 19,
-            shallow: 19,
-            cut: 19,
+            counted: 19_000_000,
+            rows: 19,
+            unnamed: 19_000_000,
+            shallow: 19_000_000,
+            cut: 19_000_000,
             ..Counts::default()
         };
         assert_eq!(advice(&few), [""; 0]);
+    }
+
+    #[test]
+    fn idle_samples_are_a_share_of_all_samples_whatever_counts() {
+        let advice_on = |account: Account| {
+            let profile = Profile {
+                account,
+                ..Profile::default()
+            };
+            advice(&Counts::of(&profile, true, 0))
+        };
+        let idle = |unit, waiting| Account {
+            unit,
+            by_state: BTreeMap::from([(waiting, 95)]),
+            unfocused: 5,
+            ..Account::default()
+        };
+        let told = advice_on(idle(Unit::Samples, State::Blocked));
+        assert!(
+            told.len() == 1 && told[0].contains("nothing ran in 95.0%"),
+            "{told:?}"
+        );
+        // Running samples that `--state` leaves out, and waits, say nothing of idle vCPUs.
+        assert_eq!(advice_on(idle(Unit::Samples, State::Running)), [""; 0]);
+        assert_eq!(advice_on(idle(Unit::OffCpu, State::Blocked)), [""; 0]);
+        // `--ignore` makes no guest idle.
+        let ignored = Account {
+            unfocused: 95,
+            ..idle(Unit::Samples, State::Blocked)
+        };
+        assert_eq!(advice_on(ignored), [""; 0]);
+        // Nor are nanoseconds compared with samples.
+        let rows = Weight {
+            amount: 5_000_000,
+            count: 5,
+        };
+        let of_a_boot = Account {
+            counted: rows.amount,
+            counted_rows: BTreeMap::from([(State::Running, rows)]),
+            unfocused: 0,
+            ..idle(Unit::Sampled, State::Blocked)
+        };
+        let told = advice_on(of_a_boot);
+        assert!(
+            told.len() == 1 && told[0].contains("nothing ran in 95.0%"),
+            "{told:?}"
+        );
     }
 }

@@ -30,7 +30,8 @@ pub struct FunctionCalls {
     pub errors: u64,
     /// Self time (nanoseconds).
     pub own_ns: u64,
-    /// Total time with all callees (nanoseconds). If a function calls itself, only its outermost call counts.
+    /// Total time with all callees of the calls that ended (nanoseconds). Of calls within each other, only the
+    /// outermost counts.
     pub total_ns: u64,
     /// Durations of the calls.
     pub lengths: Durations,
@@ -60,7 +61,7 @@ impl PlacedCall {
 }
 
 impl FunctionCalls {
-    /// Adds a call. `outermost` is set if no call of the same function is around it.
+    /// Adds a call. `outermost` is set if no call of the same function, which counts and ended, is around it.
     pub(crate) fn add(&mut self, placed: Option<PlacedCall>, own_ns: u64, outermost: bool) {
         self.count += 1;
         let Some(placed) = placed else {

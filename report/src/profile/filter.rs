@@ -45,33 +45,35 @@ pub(crate) enum Verdict {
     Counts(Weight),
     Outside,
     WrongState,
-    OtherUnit,
+    /// It is selected, but its weight is in another unit.
+    OtherUnit(Weight),
 }
 
 impl Filter {
-    /// Whether a row counts, according to its unit, time, vCPU, thread and state; and its weight.
+    /// Whether a row counts, according to its time, vCPU, thread, unit and state; and its weight.
     pub(crate) fn verdict(&self, recording: &Recording, row: &Row<'_>) -> Verdict {
         let unit = self.unit.unwrap_or_default();
-        if Unit::of(row) != unit {
-            return Verdict::OtherUnit;
-        }
         let since_ns = row.time_ns.saturating_sub(recording.start_ns());
         let weight = self.weigh(since_ns, row);
         let space = || recording.guest_spaces().of_row(row);
         let inside = weight.is_some()
             && self.has_pid(|| processes::pid_at(recording, space(), row.time_ns))
             && self.has_task(recording, row.task, row.time_ns, space);
-        if !inside {
+        let Some(weight) = weight.filter(|_| inside) else {
             return Verdict::Outside;
+        };
+        if Unit::of(row) != unit {
+            return Verdict::OtherUnit(weight);
         }
         let counts = match (self.states.is_empty(), unit) {
             (true, Unit::Samples | Unit::Sampled) => row.state == State::Running,
             (true, Unit::OffCpu | Unit::Calls | Unit::VcpuTime) => true,
             (false, _) => self.states.contains(&row.state),
         };
-        match weight.filter(|_| counts) {
-            Some(weight) => Verdict::Counts(weight),
-            None => Verdict::WrongState,
+        if counts {
+            Verdict::Counts(weight)
+        } else {
+            Verdict::WrongState
         }
     }
 
@@ -144,6 +146,14 @@ impl Filter {
     /// The selected part of a recording, in nanoseconds from its start; never empty.
     pub(crate) fn window(&self, recording: &Recording) -> Range<u64> {
         self.window_of(recording.end_ns().saturating_sub(recording.start_ns()))
+    }
+
+    /// The length of the selected part of a recording, in seconds; 0 if it is unknown.
+    pub(crate) fn seconds(&self, recording: &Recording) -> f64 {
+        let window = self.window(recording);
+        recording
+            .seconds()
+            .min((window.end - window.start) as f64 / 1e9)
     }
 
     fn window_of(&self, length_ns: u64) -> Range<u64> {

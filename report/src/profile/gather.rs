@@ -303,7 +303,8 @@ fn gather_unit(
         explains_unnamed |= symbolizer.explains_unnamed();
         profile.account.forced += symbolizer.forced();
         stack_bytes = stack_bytes.max(recording.metadata().sampling.stack_bytes);
-        profile.account.add_recording(recording);
+        let seconds = options.filter.seconds(recording);
+        profile.account.add_recording(recording, seconds);
         let account = profile.end_account(before);
         profile.of_recordings.push(OfRecording {
             account,
@@ -424,7 +425,8 @@ impl Gathering<'_, '_> {
             }
             let (node, passed) = top;
             if passed.ignore || filtered && !passed.focus {
-                profile.account.unfocused += row.weight.count;
+                let left_out = &mut profile.account.unfocused;
+                *left_out = left_out.saturating_add(row.weight.count);
                 continue;
             }
             let amount = count(row, &mut profile.account);

@@ -65,6 +65,7 @@ pub(super) fn parts(
             fold: false,
             identify: false,
         },
+        common: pprof::Common::of(&recordings),
         recording,
         slicing: request.slicing,
         profile: &profile,
@@ -96,6 +97,7 @@ fn slice_ns(recording: &Recording, slicing: Slicing) -> Option<u64> {
 
 struct Division<'a, 'l> {
     export: export::Request<'a, 'l>,
+    common: pprof::Common<'a>,
     recording: &'a Recording,
     slicing: Slicing,
     profile: &'a Profile,
@@ -115,7 +117,7 @@ impl Division<'_, '_> {
 
     /// Passes on some stacks: as one part if they are small enough, otherwise by halves.
     fn divide(&mut self, slice: u64, part: &mut u32, stacks: &[Stack]) -> io::Result<()> {
-        let made = pprof::of_stacks(&self.export, self.profile, stacks);
+        let made = pprof::of_stacks(&self.export, self.profile, &self.common, stacks);
         let bytes = made.encoded_len();
         work::take(bytes.div_ceil(BYTES_PER_STEP) as u64);
         if bytes > PART_BYTES_MAX && stacks.len() > 1 {
@@ -135,9 +137,8 @@ impl Division<'_, '_> {
 
     /// Adds the times and the units as servers name them.
     fn complete(&self, mut made: pb::Profile, slice: u64, part: u32) -> pb::Profile {
-        let recording = self.recording;
-        let whole_ns = recording.end_ns().saturating_sub(recording.start_ns());
-        if let Some(slice_ns) = slice_ns(recording, self.slicing) {
+        let whole_ns = self.common.longest_ns;
+        if let Some(slice_ns) = slice_ns(self.recording, self.slicing) {
             let since_ns = slice.saturating_mul(slice_ns);
             let length_ns = whole_ns.saturating_sub(since_ns).clamp(1, slice_ns);
             made.duration_nanos = i64::try_from(length_ns).unwrap_or(i64::MAX);

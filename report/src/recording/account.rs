@@ -75,7 +75,7 @@ pub struct Account {
     pub vcpus: u64,
     /// Time of exits that are above their function without its callers, as no sample is in it (nanoseconds).
     pub exits_without_callers_ns: u64,
-    /// Total duration of the recordings, in seconds.
+    /// Total duration of the selected parts of the recordings, in seconds.
     pub seconds: f64,
     /// Whether the duration of some recordings is unknown.
     pub untimed: bool,
@@ -100,8 +100,10 @@ pub(crate) fn is_cut(stop: Stop) -> bool {
 /// Whether a stack that ended for this reason, in a target of `kind`, is incomplete and has only one or two
 /// frames. `kernel` yields for each frame whether it is the kernel's.
 pub(crate) fn is_shallow(stop: Stop, kind: TargetKind, kernel: impl Iterator<Item = bool>) -> bool {
-    // A stack that changed while it was read shows nothing about how the code was compiled.
-    if matches!(stop, Stop::Complete | Stop::NotWalked | Stop::Moved) {
+    // A stack that changed while it was read shows nothing about how the code was compiled, and another tool's
+    // nothing about how to record.
+    let is_imported = kind == TargetKind::Imported;
+    if is_imported || matches!(stop, Stop::Complete | Stop::NotWalked | Stop::Moved) {
         return false;
     }
     // The kernel's frames show nothing about how the process was compiled.
@@ -127,8 +129,8 @@ impl Account {
         }
     }
 
-    /// Adds the losses, gaps and totals of a whole recording.
-    pub fn add_recording(&mut self, recording: &Recording) {
+    /// Adds the losses, gaps and totals of a whole recording, of which `seconds` are selected.
+    pub fn add_recording(&mut self, recording: &Recording, seconds: f64) {
         self.add_losses(recording.losses());
         let damages = recording.damages();
         let places = damages.count + damages.undecodable.len() as u64;
@@ -136,7 +138,7 @@ impl Account {
         self.damages = self.damages.saturating_add(places);
         self.damaged = self.damaged.saturating_add(damages.samples);
         self.unfinished += u64::from(recording.was_cut());
-        self.seconds += recording.seconds();
+        self.seconds += seconds;
         self.untimed |= !recording.is_timed();
         let Metadata {
             target, sampling, ..
@@ -211,7 +213,7 @@ impl Account {
         }
         add_map(&mut self.other_units, other_units);
         self.outside += outside;
-        self.unfocused += unfocused;
+        self.unfocused = self.unfocused.saturating_add(*unfocused);
         self.unended += unended;
         self.late += late;
         self.empty += empty;
@@ -405,7 +407,9 @@ impl Account {
     fn idle_line(&self) -> Option<String> {
         let left_out = |(state, count): (&State, &u64)| self.is_idle(*state).then_some(*count);
         let idle: u64 = self.by_state.iter().filter_map(left_out).sum();
-        let all = self.by_state.values().sum::<u64>() + self.counted_samples();
+        // States are told apart before stacks are.
+        let all = self.counted_samples().saturating_add(self.unfocused);
+        let all = all.saturating_add(self.by_state.values().sum());
         let line = || {
             let share = share(idle, all);
             format!("not counted: {idle} idle ({share} of the samples; --idle counts them too)")
@@ -471,7 +475,7 @@ impl Account {
             );
         }
         if self.seconds > 0.0 {
-            line + &format!(", in {:.3} s", self.seconds)
+            line + &format!(", in {}", duration((self.seconds * 1e9) as u64))
         } else if self.untimed {
             line + "; no times in what was imported"
         } else {
@@ -497,7 +501,12 @@ impl Account {
         let mut line = self.unit.phrase(self.counted);
         line += &format!(" in {waits} waits ({})", states.join(", "));
         if self.seconds > 0.0 {
-            line + &format!(" of all threads in {:.1} s", self.seconds)
+            let of_all = if self.outside == 0 {
+                " of all threads"
+            } else {
+                ""
+            };
+            line + &format!("{of_all} in {:.1} s", self.seconds)
         } else {
             line
         }
@@ -548,6 +557,7 @@ mod tests {
         assert!(is_shallow(Stop::BadPointer, guest, &[true]));
         assert!(!is_shallow(Stop::BadPointer, process, &[true]));
         assert!(!is_shallow(Stop::BadPointer, guest, &[]));
+        assert!(!is_shallow(Stop::Unsaid, TargetKind::Imported, &[false]));
     }
 
     #[test]

@@ -47,7 +47,8 @@ impl Recording {
         } else {
             Source::File(spool::spool(bytes)?)
         };
-        Recording::load(format!("the monitor's part of {}", self.name), source)
+        let name = format!("the monitor's part of {}", self.name);
+        Recording::load(name, source, self.is_ours)
     }
 
     /// The recording of the guest's monitor, if there is one.

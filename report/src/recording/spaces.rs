@@ -484,19 +484,24 @@ impl Spaces {
     /// Every mapping of every address space, in order of address space and address.
     pub(crate) fn regions(&self) -> Vec<(u32, Region)> {
         let mut all: Vec<(u32, Region)> = Vec::new();
-        for (number, space) in &self.spaces {
-            let regions = space.generations.iter().flat_map(|one| &one.regions);
-            all.extend(regions.map(|region| (*number, *region)));
+        for &number in self.spaces.keys() {
+            let regions = self.regions_of(number);
+            all.extend(regions.map(|region| (number, *region)));
         }
         all.sort_by_key(|(number, region)| (*number, region.start, region.since_ns));
         all
     }
 
+    /// Every mapping of an address space, in order of generation and address.
+    pub(crate) fn regions_of(&self, space: u32) -> impl Iterator<Item = &Region> {
+        let space = self.spaces.get(&space).into_iter();
+        let generations = space.flat_map(|space| &space.generations);
+        generations.flat_map(|generation| &generation.regions)
+    }
+
     /// Whether nothing was ever mapped in `space`.
     pub(crate) fn is_empty(&self, space: u32) -> bool {
-        let generations = self.spaces.get(&space).map(|space| &space.generations[..]);
-        let mut generations = generations.unwrap_or(&[]).iter();
-        generations.all(|generation| generation.regions.is_empty())
+        self.regions_of(space).next().is_none()
     }
 }
 

@@ -9,6 +9,7 @@ use crate::recording::Recording;
 use crate::recording::spaces::{At, Module, ModuleId, Place};
 use crate::stacks::symbolizer::{LocatedSymbol, Symbolizer};
 use crate::text::printable;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::OnceLock;
 use uprof::Arch;
@@ -72,6 +73,8 @@ pub struct Codes<'a> {
     demangle: bool,
     /// Made when first needed.
     sources: OnceLock<Vec<Source<'a>>>,
+    /// By printable path: the recordings' numbers and their modules, in this order. Made when first needed.
+    modules: OnceLock<HashMap<String, Vec<(usize, ModuleId)>>>,
 }
 
 #[derive(Debug)]
@@ -88,6 +91,7 @@ impl<'a> Codes<'a> {
             library,
             demangle,
             sources: OnceLock::new(),
+            modules: OnceLock::new(),
         }
     }
 
@@ -101,6 +105,22 @@ impl<'a> Codes<'a> {
         })
     }
 
+    /// The modules with this printable path.
+    fn modules_at(&self, path: &str) -> &[(usize, ModuleId)] {
+        let modules = self.modules.get_or_init(|| {
+            let mut by_path: HashMap<String, Vec<(usize, ModuleId)>> = HashMap::new();
+            for (source, recording) in self.recordings.iter().enumerate() {
+                for (number, module) in recording.spaces().modules().iter().enumerate() {
+                    let path = printable(&module.path).into_owned();
+                    let at_path = by_path.entry(path).or_default();
+                    at_path.push((source, number as ModuleId));
+                }
+            }
+            by_path
+        });
+        modules.get(path).map(Vec::as_slice).unwrap_or_default()
+    }
+
     /// The function at `spot`.
     ///
     /// # Errors
@@ -108,19 +128,18 @@ impl<'a> Codes<'a> {
     pub(crate) fn function(&self, spot: Where<'_>) -> Result<Function<'_>, NoCode> {
         let mut build: Option<&Module> = None;
         let mut function = Err(NoCode::NoImage);
-        for (source_number, source) in self.sources().iter().enumerate() {
-            let modules = source.recording.spaces().modules().iter().enumerate();
-            for (number, module) in modules.filter(|(_, it)| printable(&it.path) == spot.module) {
-                // Their samples are in one count.
-                if build.is_some_and(|known| known.build_id != module.build_id) {
-                    return Err(NoCode::SeveralBuilds);
-                }
-                build = Some(module);
-                if function.is_err() {
-                    function = source.function(number as ModuleId, spot);
-                    if let Ok(function) = &mut function {
-                        function.source = source_number;
-                    }
+        for &(source_number, number) in self.modules_at(spot.module) {
+            let source = &self.sources()[source_number];
+            let module = &source.recording.spaces().modules()[number as usize];
+            // Their samples are in one count.
+            if build.is_some_and(|known| known.build_id != module.build_id) {
+                return Err(NoCode::SeveralBuilds);
+            }
+            build = Some(module);
+            if function.is_err() {
+                function = source.function(number, spot);
+                if let Ok(function) = &mut function {
+                    function.source = source_number;
                 }
             }
         }

@@ -106,7 +106,13 @@ impl Embedded {
                 let image = Image::from_bytes(&self.identity.path, bytes.to_vec())?;
                 self.image = Some(Arc::new(image));
             }
-            Section::Callers(callers) => self.callers = callers.collect::<Result<_, _>>()?,
+            Section::Callers(callers) => {
+                self.callers = callers.collect::<Result<_, _>>()?;
+                // They are searched.
+                self.callers.sort_unstable();
+                let key = |one: &mut MissedCaller| (one.callee, one.function, one.next);
+                self.callers.dedup_by_key(key);
+            }
         }
         Ok(())
     }

@@ -357,6 +357,7 @@ impl<'r, 'l> Symbolizer<'r, 'l> {
         [callee, function, next]: [u64; 3],
     ) -> Option<u64> {
         let embedded = self.modules.get(module as usize)?.embedded.iter();
+        let embedded = embedded.inspect(|_| work::take(1));
         let key = |one: &MissedCaller| (one.callee, one.function, one.next);
         let mut found = embedded.filter_map(|embedded| {
             let callers = &embedded.callers;
@@ -372,7 +373,10 @@ impl<'r, 'l> Symbolizer<'r, 'l> {
         place: Place,
         name: &str,
     ) -> Option<(ImageAddress, ImageAddress)> {
-        let mut all = self.table(place.module()?).iter();
+        let mut all = self
+            .table(place.module()?)
+            .iter()
+            .inspect(|_| work::take(1));
         let (start, end, _) = all.find(|(.., known)| *known == name)?;
         Some((start, end))
     }
@@ -439,7 +443,7 @@ impl<'r, 'l> Symbolizer<'r, 'l> {
                 Arc::clone(symbols.tables.rules.get_or_init(compile)),
             ));
         }
-        let mut listed = symbols.embedded.iter();
+        let mut listed = symbols.embedded.iter().inspect(|_| work::take(1));
         listed
             .find(|embedded| !embedded.segments.is_empty())
             .map(|embedded| (&embedded.segments, Arc::clone(&embedded.rules)))

@@ -2,15 +2,15 @@
 //! one unwinder for each state of an address space, made when first needed.
 
 mod believed;
-mod frameless_callers;
 mod missing_caller;
+mod frameless_callers;
 
 pub(crate) use self::believed::Believed;
-use self::frameless_callers::{Edge, FoundCaller};
+use self::frameless_callers::{Caller, Edge};
 use self::missing_caller::Stitched;
 use crate::recording::Recording;
-use crate::recording::spaces::Region;
 use crate::recording::spaces::visible::Visible;
+use crate::recording::spaces::{ModuleId, Region};
 use crate::stacks::symbolizer::Symbolizer;
 use crate::unwind::splice::{self, Recorded};
 use crate::unwind::{Cache, Frameless, Landing, Module, Options, PIECE_MODULES, Stack, Unwinder};
@@ -18,8 +18,9 @@ use crate::work;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use uprof::cold::TargetKind;
+use uprof::cold::{Loss, LossReason, TargetKind};
 use uprof::cpu::is_kernel_address;
+use uprof::image::MissedCaller;
 use uprof::{Found, Frame, FrameKind, Row, Stop, WordMap};
 
 /// The mappings that apply to a sample: its space, and the states of that and of the kernel's.
@@ -31,6 +32,8 @@ pub(crate) struct Unwinders<'a, 's> {
     recording: &'a Recording,
     symbolizer: &'a Symbolizer<'a, 's>,
     options: Options,
+    /// Whether events of mappings were lost.
+    has_lost_events: bool,
     known: Mutex<Known>,
     /// States that no reader has.
     spare: Mutex<Vec<UnwindState>>,
@@ -49,7 +52,9 @@ pub(crate) struct UnwindState {
     /// Which functions the calls before return addresses lead to.
     called: WordMap<(View, u64), Option<Range<u64>>>,
     /// The callers of functions without a frame.
-    frameless_callers: HashMap<(View, Edge), FoundCaller>,
+    frameless_callers: HashMap<(View, Edge), Caller>,
+    /// Those of them that a bundle needs, and no block before needed.
+    missed_callers: Vec<(ModuleId, MissedCaller)>,
 }
 
 /// A stack: frames that were unwound, and behind them outer frames of the recorded chain.
@@ -68,6 +73,11 @@ const NOTHING: Stack<'static> = Stack {
 };
 
 impl UnwindState {
+    /// The callers of functions without a frame that were found since they were last asked for.
+    pub(crate) fn new_missed_callers(&mut self) -> impl Iterator<Item = (ModuleId, MissedCaller)> {
+        self.missed_callers.drain(..)
+    }
+
     /// The frames last unwound, even if the recorded ones are better.
     pub(crate) fn unwound(&self) -> &[Frame] {
         &self.unwound
@@ -76,7 +86,7 @@ impl UnwindState {
 
 /// Most mappings of unwinders that are kept for samples of the same mappings, where a program maps all the time; those
 /// in use are kept by their users.
-const REGIONS_KEPT: usize = 1 << 15;
+const REGIONS_KEPT: usize = 1 << 18;
 /// What an unwinder costs for each of its mappings.
 const STEPS_PER_REGION: u64 = 16;
 
@@ -106,10 +116,12 @@ impl<'a, 's> Unwinders<'a, 's> {
         symbolizer: &'a Symbolizer<'a, 's>,
         options: Options,
     ) -> Self {
+        let is_of_events = |loss: &Loss| loss.reason == LossReason::EventsLost;
         Unwinders {
             recording,
             symbolizer,
             options,
+            has_lost_events: recording.losses().iter().any(is_of_events),
             known: Mutex::default(),
             spare: Mutex::default(),
         }
@@ -131,6 +143,7 @@ impl<'a, 's> Unwinders<'a, 's> {
         if held.frameless_callers.len() > ADDRESSES_KEPT {
             held.frameless_callers.clear();
         }
+        held.missed_callers.clear();
         locked(&self.spare).push(held);
     }
 
@@ -229,22 +242,21 @@ impl<'a, 's> Unwinders<'a, 's> {
             frame_pointer: registers.get(frame_pointer),
         };
         let switch = unwinder.switch_in(&unwound);
-        let rest = match switch.and_then(|at| splice::go_on_after_switch(&mut unwound, at, chain)) {
-            Some(from) => {
-                let outer = (&recorded_chain, from);
-                self.go_on_from_frameless(held, row, view, &mut unwound, outer)
-            }
-            None => splice::go_on(&mut unwound, end, &recorded_chain, &memory),
-        };
+        let switched =
+            switch.and_then(|at| splice::go_on_after_switch(&mut unwound, at, &recorded_chain));
+        let is_switched = switched.is_some();
+        let rest =
+            switched.unwrap_or_else(|| splice::go_on(&mut unwound, end, &recorded_chain, &memory));
         let length = unwound.len() + chain.len() - rest.from;
         // A rule that says where the return address is contradicts a chain that was not joined. Without any bytes all
         // that there is, is a chain of which callers may be missing.
         let is_better = length > 0
-            && (rest.stop == Stop::Complete
+            && (is_switched
+                || rest.stop == Stop::Complete
                 || end.return_slot.is_some() && row.stack.is_some()
                 || length > chain.len()
                 || unwound.iter().any(|frame| frame.found == Found::Cfi));
-        let (stop, mut from) = if is_better {
+        let (mut stop, mut from) = if is_better {
             frames.extend_from_slice(kernel);
             frames.extend_from_slice(&unwound);
             (Some(rest.stop), kernel.len() + rest.from)
@@ -252,6 +264,13 @@ impl<'a, 's> Unwinders<'a, 's> {
             (recorded.stop, recorded.outer.start)
         };
         held.unwound = unwound;
+        let stack = Stitched {
+            frames,
+            chain: all,
+            outer: &mut from,
+        };
+        let ended = self.add_callers_of_frameless(held, row, view, stack, is_switched);
+        stop = ended.or(stop);
         let stack = Stitched {
             frames,
             chain: all,

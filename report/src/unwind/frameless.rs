@@ -1,10 +1,10 @@
-//! Functions of Go's runtime that call others without a frame pointer of their own, some with another stack. A chain of
+//! Functions of Go's runtime that call others without a frame pointer of their own, or with another stack. A chain of
 //! frame pointers goes on with the caller's caller, and rules with the stack that was left. Source: Go's
-//! runtime/asm_amd64.s, and runtime/traceback.go for where its own stacks end.
+//! runtime/asm_amd64.s and sys_linux_amd64.s, and runtime/traceback.go for where its own stacks end.
 
 use std::ops::Range;
 
-/// What a function without a frame calls.
+/// A function whose callers are not found as usual.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Frameless {
     /// Its code.
@@ -22,15 +22,23 @@ pub(crate) enum CalledOn {
     Other,
     /// The scheduler's. The goroutine may go on in another thread meanwhile, so that it has no more to do with it.
     Schedulers,
+    /// Another one, for a function that has no frame yet: its caller is missing, too.
+    ForFrameless,
 }
 
-/// What the function with this name, as the linker wrote it, calls with; `None` if it has a frame or calls nothing.
+/// What the function with this name, as the linker wrote it, calls with; `None` if its callers are found as usual.
 pub(crate) fn called_on(name: &str) -> Option<CalledOn> {
     // The linker's name has the calling convention.
     let name = name.strip_suffix(".abi0").unwrap_or(name);
+    if name == "time.now" {
+        return Some(CalledOn::Other);
+    }
     match name.strip_prefix("runtime.")? {
         "asmcgocall" | "systemstack" => Some(CalledOn::Other),
-        "mcall" | "morestack" => Some(CalledOn::Schedulers),
+        // They call the vDSO.
+        "nanotime1" | "walltime" | "walltime1" | "vgetrandom1" => Some(CalledOn::Other),
+        "mcall" => Some(CalledOn::Schedulers),
+        "morestack" => Some(CalledOn::ForFrameless),
         // One for each register that the pointer is in.
         barrier if barrier.starts_with("gcWriteBarrier") => Some(CalledOn::Same),
         _ => None,
@@ -79,6 +87,7 @@ mod tests {
         assert_eq!(called_on("runtime.systemstack.abi0"), Some(CalledOn::Other));
         assert_eq!(called_on("runtime.mcall"), Some(CalledOn::Schedulers));
         assert_eq!(called_on("runtime.gcWriteBarrierDX"), Some(CalledOn::Same));
+        assert_eq!(called_on("time.now.abi0"), Some(CalledOn::Other));
         assert_eq!(called_on("runtime.mallocgc"), None);
         assert_eq!(called_on("main.mcall"), None);
     }

@@ -73,14 +73,15 @@ pub(crate) fn go_on(
     }
 }
 
-/// From which of its frames on `chain` goes on beyond the frame number `switch`, whose function called with another
-/// stack. The frames behind it, to which its rule led, are dropped. The function has no record, so that its caller may
-/// be missing. `None` if the chain goes on among the frames behind it: the stack was not left yet.
+/// What `recorded` has beyond the frame number `switch`, whose function called with another stack. The frames behind
+/// it, to which its rule led, are dropped. The function has no record, so that its caller may be missing. `None` if the
+/// chain goes on among the frames behind it: the stack was not left yet.
 pub(crate) fn go_on_after_switch(
     frames: &mut Vec<Frame>,
     switch: usize,
-    chain: &[Frame],
-) -> Option<usize> {
+    recorded: &Recorded<'_>,
+) -> Option<Rest> {
+    let chain = recorded.chain;
     let address = frames.get(switch)?.address;
     let behind = &frames[switch + 1..];
     let has = |caller: &Frame| behind.iter().any(|frame| frame.address == caller.address);
@@ -91,7 +92,10 @@ pub(crate) fn go_on_after_switch(
         None => chain.len().min(1),
     };
     frames.truncate(switch + 1);
-    Some(from)
+    Some(Rest {
+        stop: recorded.stop,
+        from,
+    })
 }
 
 /// Whether the chain ends by itself at the last of `frames`, which have all of its callers: as in libc's code before
@@ -304,8 +308,13 @@ mod tests {
         let joined = |unwound: &[u64], chain: &[u64]| {
             let mut frames = returns(unwound, Found::Cfi);
             let chain = returns(chain, Found::FramePointer);
-            let from = go_on_after_switch(&mut frames, 2, &chain)?;
-            frames.extend_from_slice(&chain[from..]);
+            let recorded = Recorded {
+                chain: &chain,
+                stop: Stop::Unsaid,
+                frame_pointer: Some(SP + 16),
+            };
+            let rest = go_on_after_switch(&mut frames, 2, &recorded)?;
+            frames.extend_from_slice(&chain[rest.from..]);
             Some(addresses(&frames))
         };
         let whole = Some(vec![1, 2, 3, 5, 6]);

@@ -25,8 +25,11 @@ const STACK_CHANGES_MAX: u32 = 8;
 
 /// Most functions without a frame; Go's runtime has some twenty.
 const FRAMELESS_MAX: usize = 64;
-/// The largest function that is looked through for calls and addresses (bytes).
-const SEARCHED_BYTES_MAX: u64 = 64 << 10;
+/// The largest function that is looked through for calls and addresses (bytes); of a longer one nothing is certain.
+const CALLER_BYTES_MAX: u64 = 64 << 10;
+
+/// The cost of looking for a call before one address, of a run's budget of steps.
+const STEPS_PER_SEARCHED_BYTE: u64 = 16;
 
 /// The cost of a frame, of a run's budget of steps.
 const STEPS_PER_FRAME: u64 = 4;
@@ -162,7 +165,12 @@ impl Unwinder {
         self
     }
 
-    /// Where the function at `address` calls others, if it has no frame.
+    /// Whether some function's callers are not found as usual.
+    pub(crate) fn has_frameless(&self) -> bool {
+        !self.frameless.is_empty()
+    }
+
+    /// Where the function at `address` calls others, if its callers are not found as usual.
     pub(crate) fn frameless_at(&self, address: u64) -> Option<CalledOn> {
         let mut all = self.frameless.iter();
         all.find(|one| one.code.contains(&address))
@@ -175,7 +183,7 @@ impl Unwinder {
             let stack = self.frameless_at(frame.lookup_address());
             frame.kind == FrameKind::Return && stack.is_some_and(|stack| stack != CalledOn::Same)
         };
-        if self.frameless.is_empty() {
+        if !self.has_frameless() {
             return None;
         }
         frames.iter().position(is_switch)
@@ -183,22 +191,24 @@ impl Unwinder {
 
     /// The return addresses of the calls in `code` that lead to `callee`, ascending.
     pub(crate) fn calls_in(&self, code: Range<u64>, callee: &Range<u64>) -> Vec<u64> {
-        let end = code.end.min(code.start.saturating_add(SEARCHED_BYTES_MAX));
-        work::take(end.saturating_sub(code.start));
+        let length_bytes = code.end.saturating_sub(code.start);
+        if length_bytes > CALLER_BYTES_MAX {
+            return Vec::new();
+        }
+        work::take(STEPS_PER_SEARCHED_BYTE * length_bytes);
         let leads_there = |address: &u64| match self.call_before(*address) {
             Some(Call::Direct(target)) => callee.contains(&target),
             _ => false,
         };
-        let addresses = code.start..end;
-        addresses.map(|at| at + 1).filter(leads_there).collect()
+        code.map(|at| at + 1).filter(leads_there).collect()
     }
 
     /// The only place in `code` that takes the address of the function at `start`, or of a word that holds it.
     pub(crate) fn address_taken_in(&self, code: Range<u64>, start: u64) -> Option<u64> {
         let module = self.modules.get(self.modules.find(code.start)?)?;
         let image = module.image.as_ref().filter(|image| image.tells_code())?;
-        let length_bytes = code.end.checked_sub(code.start)?.min(SEARCHED_BYTES_MAX);
-        work::take(length_bytes);
+        let length_bytes = code.end.checked_sub(code.start)?;
+        (length_bytes <= CALLER_BYTES_MAX).then(|| work::take(length_bytes))?;
         let from = module.image_address(code.start);
         let wanted = module.image_address(start);
         let offset = match self.arch {
@@ -666,10 +676,50 @@ fn unreadable(cfa: Option<u64>, floor: u64) -> Stop {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::images::Image;
     use crate::unwind::memory::NoMemory;
     use crate::unwind::table::{NO_RULE, RuleTable};
     use std::sync::Arc;
     use uprof::image::{Cfa, RuleSet};
+
+    #[test]
+    fn calls_are_looked_for_in_functions_that_are_not_too_long() {
+        let image = Image::open(&std::env::current_exe().unwrap()).unwrap();
+        let mut code = image.segments().iter().filter(|segment| segment.has_code);
+        let code = code.next().unwrap();
+        let (start, end) = (code.address, code.address + code.file_bytes);
+        let arch = image.arch();
+        let module = Module {
+            start,
+            end,
+            bias: 0,
+            rules: Arc::default(),
+            image: Some(Arc::new(image)),
+        };
+        let unwinder = Unwinder::new(arch, vec![module]);
+        let calls =
+            |at: u64, length_bytes: u64| unwinder.calls_in(at..at + length_bytes, &(start..end));
+        let mut pieces = (start..end - CALLER_BYTES_MAX).step_by(CALLER_BYTES_MAX as usize);
+        let at = pieces
+            .find(|at| calls(*at, CALLER_BYTES_MAX).len() > 1)
+            .unwrap();
+        let found = calls(at, CALLER_BYTES_MAX);
+        assert!(found.is_sorted() && at < found[0]);
+        assert!(found.last() <= Some(&(at + CALLER_BYTES_MAX)));
+        assert_eq!(calls(at, CALLER_BYTES_MAX + 1), Vec::<u64>::new());
+    }
+
+    #[test]
+    fn so_many_functions_without_a_frame_are_known() {
+        let all = (0..FRAMELESS_MAX as u64 + 1).map(|number| Frameless {
+            code: number..number + 1,
+            stack: CalledOn::Same,
+        });
+        let unwinder = Unwinder::new(Arch::X86_64, Vec::new()).with_frameless(all.collect());
+        let last = FRAMELESS_MAX as u64 - 1;
+        assert_eq!(unwinder.frameless_at(last), Some(CalledOn::Same));
+        assert_eq!(unwinder.frameless_at(last + 1), None);
+    }
 
     /// A leaf of aarch64: no frame, the return address in x30, signed.
     #[test]

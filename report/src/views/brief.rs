@@ -8,7 +8,7 @@ use crate::profile::functions::{TopOptions, shown as rows};
 use crate::profile::labels::{LabelId, TextId};
 use crate::profile::tree::NodeId;
 use crate::text::printable;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Write};
 use uprof::words::share;
 
@@ -51,12 +51,9 @@ fn write_view(content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
     write_paths(content.places.unwrap_or(profile), out)?;
     writeln!(out, "\nWhat is uncertain")?;
     // Several recordings may have the same warning.
-    let mut all: Vec<&String> = Vec::new();
-    for doubt in doubts.iter().chain(&profile.warnings) {
-        if !all.contains(&doubt) {
-            all.push(doubt);
-        }
-    }
+    let mut told = HashSet::new();
+    let mut all: Vec<&String> = doubts.iter().chain(&profile.warnings).collect();
+    all.retain(|doubt| told.insert(*doubt));
     for doubt in all.iter().take(DOUBTS) {
         writeln!(out, "  {}", cut(doubt, DOUBT_COLUMNS))?;
     }

@@ -74,8 +74,9 @@ pub fn write(
     let found: u64 = callers.totals()[ROOT as usize];
     let share = uprof::words::share(found, profile.account.counted);
     let amount = profile.unit().amount(found);
-    let found_in =
-        format!("{amount} of them ({share}) have {function} in their stack; by callers:");
+    let found_in = format!(
+        "{amount} of them ({share}) have {function} in their stack; by callers, in percent of these:"
+    );
     options.screen.write_prose("", &found_in, 2, out)?;
     writeln!(out)?;
     let calls = Calls::of(Cow::Owned(callers), Own::Of(own));

@@ -96,7 +96,7 @@ fn columns(calls: &FunctionCalls, counted: u64, screen: Screen) -> String {
         calls.count,
         duration(calls.own_ns),
         screen.weighed(part, calls.own_ns, counted),
-        duration(calls.total_ns),
+        time(Some(calls.total_ns).filter(|_| lengths.count > 0)),
         time(mean_ns.map(|ns| u64::try_from(ns).unwrap_or(u64::MAX))),
         time(lengths.percentile_ns(0.5).filter(|_| lengths.count > 0)),
         time(lengths.percentile_ns(0.99).filter(|_| lengths.count > 0)),

@@ -84,7 +84,7 @@ struct TimedStack {
     /// Time since the start of the recording.
     since_ns: u64,
     node: NodeId,
-    /// 0 if it is a sample.
+    /// 0 if it is a sample that stands for as long as all others.
     length_ns: u64,
 }
 
@@ -187,7 +187,12 @@ impl Chart {
         } else {
             SLOTS_OF_SEVERAL
         };
-        let slot_ns = (all_ns / slots).max(period_ns).max(1);
+        // A sample ends in its slot or in the next one.
+        let is_sampled = profile.unit().is_sampled();
+        let stacks = self.threads.values().flat_map(|(_, samples)| samples);
+        let longest_ns = stacks.map(|stack| stack.length_ns).max();
+        let longest_ns = longest_ns.filter(|_| is_sampled).unwrap_or(0);
+        let slot_ns = (all_ns / slots).max(period_ns).max(longest_ns);
         let names = frame_names(&profile.labels, FoldedOptions { marks: true });
         let mut palette = Palette::of(&profile.labels, &names, Kind::of);
         let all_bands = self.bands(phases, profile);
@@ -199,7 +204,7 @@ impl Chart {
             palette.add(&root, Kind::Made);
             let bands = &all_bands[&(*recording, *space)];
             bands.names().for_each(|name| palette.add(name, Kind::Made));
-            if is_time {
+            if !is_sampled {
                 let slots = (first, slot_ns, length_ns);
                 put_waits(
                     &mut lines,
@@ -317,8 +322,8 @@ fn per_ns(profile: &Profile) -> u64 {
 }
 
 /// Adds the stacks of one slot, with equal ones joined, and then the rest of its time as idle. A sample stands for a
-/// period. Samples come at any time of theirs, so that a slot may have more of them than it has time for: up to a
-/// period is `left` for the next slot.
+/// period, or for its own length. Samples come at any time of theirs, so that a slot may have more of them than it has
+/// time for: up to the longest period of them is `left` for the next slot.
 fn put_slot(
     lines: &mut Vec<String>,
     root: &str,
@@ -328,12 +333,13 @@ fn put_slot(
     of: (&Profile, &[String]),
 ) {
     let free_ns = slot_ns.saturating_sub(left.values().sum());
-    let each_ns = free_ns
-        .saturating_add(period_ns)
-        .checked_div(slot.len() as u64);
-    let each_ns = each_ns.unwrap_or(0).min(period_ns);
+    let lengths = slot.iter().map(|stack| stack.length_ns.max(period_ns));
+    let longest_ns = lengths.clone().max().unwrap_or(0);
+    let sum_ns: u128 = lengths.clone().map(u128::from).sum();
+    let taken_ns = sum_ns.min(free_ns.saturating_add(longest_ns).into());
+    let parts = lengths.map(|length_ns| (u128::from(length_ns) * taken_ns / sum_ns) as u64);
     let before = std::mem::take(left).into_iter();
-    let all = before.chain(slot.iter().map(|stack| (stack.node, each_ns)));
+    let all = before.chain(slot.iter().map(|stack| stack.node).zip(parts));
     let mut stacks: BTreeMap<NodeId, u64> = BTreeMap::new();
     let mut room_ns = slot_ns;
     for (node, time_ns) in all {

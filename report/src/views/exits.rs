@@ -1,7 +1,7 @@
 //! `--exits`: why vCPUs left the guest, which function caused it, and how long it took: by reason, by function, and by
 //! both.
 
-use super::vcpu_time::hypervisor_of;
+use super::vcpu_time::{hypervisor_of, unfocused_line};
 use super::{Content, Needs, Output, View, write_left_out};
 use crate::profile::Profile;
 use crate::profile::exits::ExitSum;
@@ -74,6 +74,9 @@ fn write_view(content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
         }
     }
     screen.write_lines(&profile.account.lines(), out)?;
+    if let Some(line) = unfocused_line(profile) {
+        screen.write_prose("", &line, 2, out)?;
+    }
     if total.count == 0 {
         writeln!(out, "no exit was recorded in this time")?;
     }

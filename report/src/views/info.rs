@@ -4,7 +4,7 @@ use crate::images::Library;
 use crate::recording::account::{Account, is_cut};
 use crate::recording::processes::{self, Balance};
 use crate::recording::survey::{self, Survey};
-use crate::recording::{BEGUN_LATE_NS, Recording, SpanCounts, last_part};
+use crate::recording::{BEGUN_LATE_NS, CLOCK, Recording, SpanCounts, last_part};
 use crate::stacks::idle::Idle;
 use crate::stacks::symbolizer::Symbolizer;
 use crate::text::calendar::calendar;
@@ -13,7 +13,8 @@ use crate::text::{hexadecimal, printable};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use uprof::cold::{
-    COUNTED_TIME_NS, Cost, Metadata, PAUSED_BY_OTHERS_NS, SAMPLED_TIME_NS, TargetKind,
+    COUNTED_TIME_NS, Cost, Metadata, PAUSED_BY_OTHERS_NS, SAMPLED_TIME_NS, SLOWED_CALLS,
+    TargetKind, UNKNOWN_TIME,
 };
 use uprof::words::{duration, share};
 use uprof::{Due, Durations, State, Task};
@@ -42,7 +43,8 @@ pub fn write(
 }
 
 /// The same facts as pairs of name and value, both printable. A line without a name continues the one before.
-/// Command line, host name and folders, which may be secret, are included only with `identify`.
+/// Command line, host name, folders, addresses and the words of the end, which may be secret, are included only with
+/// `identify`.
 pub fn lines(recording: &Recording, survey: &Survey, identify: bool) -> Vec<(String, String)> {
     let mut page = Page {
         lines: Vec::new(),
@@ -64,7 +66,7 @@ pub fn lines(recording: &Recording, survey: &Survey, identify: bool) -> Vec<(Str
 
 struct Page {
     lines: Vec<(String, String)>,
-    /// Whether to include the command line, host name and folders.
+    /// Whether to include what may be secret.
     identify: bool,
 }
 
@@ -126,7 +128,7 @@ fn what(recording: &Recording, page: &mut Page) {
     page.line(
         "length",
         if recording.is_timed() {
-            format!("{:.3} s", recording.seconds())
+            duration((recording.seconds() * 1e9) as u64)
         } else {
             "no times in what was imported".to_owned()
         },
@@ -148,10 +150,13 @@ fn what(recording: &Recording, page: &mut Page) {
     let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     page.some("host", parts.join(", "));
     for (name, value) in notes {
-        page.line(&printable(name), value);
+        if page.identify || PUBLIC_NOTES.contains(&name.as_str()) {
+            page.line(&printable(name), value);
+        }
     }
     match recording.end() {
-        Some(end) => page.line("ended", &end.message),
+        Some(end) if page.identify => page.line("ended", &end.message),
+        Some(end) => page.line("ended", end.reason.name()),
         None => page.line(
             "ended",
             "no end record: the recorder was killed, or the file was cut",
@@ -182,6 +187,35 @@ fn what(recording: &Recording, page: &mut Page) {
         page.line(label, format!("{value} {}", name.replace('_', " ")));
     }
 }
+
+/// Names of notes on how the recording was made. Others may hold an address, a path, or who built the guest's kernel.
+const PUBLIC_NOTES: [&str; 25] = [
+    SLOWED_CALLS,
+    UNKNOWN_TIME,
+    CLOCK,
+    "accelerator",
+    "calls of",
+    "domain kind",
+    "domain paused",
+    "domctl interface version",
+    "guest memory",
+    "guest memory in the monitor",
+    "guest's clock",
+    "guest's timer",
+    "imported from",
+    "kernel frames",
+    "machine",
+    "perf events",
+    "QEMU version",
+    "round trips of the first sample",
+    "stack bytes come through",
+    "stacks",
+    "stub's pace",
+    "time of vCPUs",
+    "time off CPU",
+    "times of calls",
+    "Xen version",
+];
 
 /// When a restarted guest began each boot, or had which domain; empty if it didn't restart.
 fn lives(recording: &Recording) -> String {
@@ -340,11 +374,11 @@ fn samples(recording: &Recording, survey: &Survey, page: &mut Page) {
 }
 
 fn times(survey: &Survey, recording: &Recording, page: &mut Page) {
-    let percentiles = |durations: &Durations, what: &str| {
+    let percentiles = |durations: &Durations| {
         let at = |share| duration(durations.percentile_ns(share).unwrap_or(0));
         let max = duration(durations.max_ns);
         format!(
-            "p50 {}, p99 {}, max {max} ({} {what})",
+            "p50 {}, p99 {}, max {max} (measured {} times)",
             at(0.5),
             at(0.99),
             durations.count
@@ -355,12 +389,7 @@ fn times(survey: &Survey, recording: &Recording, page: &mut Page) {
             Some(Cost::Freeze) => ("freeze time", "frozen"),
             Some(Cost::Work) | None => ("sampling time", "sampling"),
         };
-        let what = if survey.waits.is_empty() {
-            "samples"
-        } else {
-            "samples and waits"
-        };
-        page.line(each, percentiles(&survey.cost, what));
+        page.line(each, percentiles(&survey.cost));
         let seconds = recording.seconds();
         if seconds > 0.0 {
             let frozen = survey.cost.sum_ns as f64 / 1e9;
@@ -372,7 +401,7 @@ fn times(survey: &Survey, recording: &Recording, page: &mut Page) {
         }
     }
     if survey.late.count > 0 {
-        page.line("late by", percentiles(&survey.late, "samples"));
+        page.line("late by", percentiles(&survey.late));
     }
 }
 

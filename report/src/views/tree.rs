@@ -4,6 +4,7 @@ use super::{Content, Needs, Output, View};
 use crate::profile::Profile;
 use crate::profile::recursion::{self, Rounds};
 use crate::profile::tree::{NodeId, ROOT, StackTree};
+use crate::text::in_percent;
 use crate::text::screen::{Notes, Screen, width};
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -217,7 +218,7 @@ pub(super) fn write_calls(
         }
     }
     if walk.left_out > 0 {
-        let (left_out, percent) = (walk.left_out, options.least_share * 100.0);
+        let (left_out, percent) = (walk.left_out, in_percent(options.least_share));
         let note = format!("… {left_out} branches below {percent}% or too deep are not shown");
         screen.write_prose("", &note, 2, out)?;
     }

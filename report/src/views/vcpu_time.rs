@@ -1,6 +1,7 @@
 //! `--time`: where the wall time of each vCPU went, by place. Each row adds up to the vCPU's wall time.
 
 use super::{Content, Needs, Output, View};
+use crate::profile::Profile;
 use crate::profile::calls::TaskOf;
 use crate::profile::vcpu_times::{PLACES, Spent, WallTime, hypervisor};
 use crate::recording::Recording;
@@ -120,6 +121,7 @@ fn notes(recordings: &[Recording], content: &Content<'_>) -> Vec<String> {
     let times = &content.profile.vcpu_times;
     let (wall_ns, spent) = times.total();
     let mut lines = vec![sum_line(&times.rows)];
+    lines.extend(unfocused_line(content.profile));
     let unknown_ns = spent[Place::Unknown.number() as usize];
     if unknown_ns as f64 > MUCH_UNKNOWN * wall_ns as f64 {
         lines.push(format!(
@@ -152,6 +154,13 @@ fn notes(recordings: &[Recording], content: &Content<'_>) -> Vec<String> {
         );
     }
     lines
+}
+
+/// Says that the table has all of the time, where the account has not.
+pub(super) fn unfocused_line(profile: &Profile) -> Option<String> {
+    let line =
+        "the numbers are of all the time: --focus and --ignore choose stacks (see --time --tree)";
+    (profile.account.unfocused > 0).then(|| line.to_owned())
 }
 
 fn counted(number: u64, noun: &str) -> String {

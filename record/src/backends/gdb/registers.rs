@@ -11,6 +11,8 @@ use uprof::{Arch, Registers};
 
 /// x86-64 control registers, which QEMU's stub has in its `g` reply.
 const CONTROL_X86_64: [&str; 4] = ["cr0", "cr3", "cr4", "efer"];
+/// CR0.PE.
+const PROTECTED: u64 = 1;
 /// AArch64 system registers, which QEMU's stub reports only one by one.
 pub const SYSTEM_AARCH64: [&str; 4] = ["SCTLR", "TTBR0_EL1", "TTBR1_EL1", "TCR_EL1"];
 
@@ -23,6 +25,8 @@ pub struct Layout {
     places: Vec<(u8, Range<usize>)>,
     /// Digits of the control registers that address translation needs (x86-64).
     control: Option<[Range<usize>; 4]>,
+    /// Digits of the code segment's selector (x86-64).
+    code: Option<Range<usize>>,
     /// Numbers, for `p`, of the system registers that address translation needs (AArch64).
     pub system: Option<[u32; 4]>,
     /// Fewest digits of a valid reply.
@@ -65,7 +69,10 @@ impl Layout {
         }
         let control = CONTROL_X86_64.map(|name| description.place(name));
         let system = SYSTEM_AARCH64.map(|name| description.find(name).map(|found| found.number));
-        Self::new(arch, places, all(control), all(system))
+        Ok(Layout {
+            code: description.place("cs"),
+            ..Self::new(arch, places, all(control), all(system))?
+        })
     }
 
     /// The layout of stubs without a description (gdb's i386-64bit and aarch64 core features).
@@ -109,6 +116,7 @@ impl Layout {
             arch,
             places,
             control,
+            code: None,
             system,
             least_digits,
         })
@@ -133,6 +141,15 @@ impl Layout {
             *value = register_value(reply.get(place.clone())?)?;
         }
         Some(values)
+    }
+
+    /// The linear address to which the instruction pointer in a `g` reply is relative, given the control registers: in
+    /// real mode that of the code segment. Stubs report no base of another segment, and most systems have 0.
+    pub fn code_base(&self, reply: &[u8], control: Option<[u64; 4]>) -> u64 {
+        let is_real = control.is_some_and(|[cr0, ..]| cr0 & PROTECTED == 0);
+        let place = self.code.clone().filter(|_| is_real);
+        let selector = place.and_then(|place| register_value(reply.get(place)?));
+        (selector.unwrap_or(0) & 0xffff) << 4
     }
 }
 
@@ -211,5 +228,21 @@ mod tests {
             layout.unwrap().read_control(reply.as_bytes()),
             Some([3, 4, 5, 6])
         );
+    }
+
+    #[test]
+    fn code_in_real_mode_begins_at_its_segment() {
+        let names = ["rbp", "rsp", "rip", "cs"];
+        let described = description("i386:x86-64", &names.map(|name| (name, 64)));
+        let layout = Layout::of_description(&described).unwrap();
+        let reply: Vec<u8> = [1u64, 2, 3, 0xf000]
+            .iter()
+            .flat_map(|word| format!("{:016x}", word.swap_bytes()).into_bytes())
+            .collect();
+        let base = |cr0| layout.code_base(&reply, Some([cr0, 0, 0, 0]));
+        assert_eq!(base(0x10), 0xf_0000);
+        assert_eq!(base(0x11), 0);
+        assert_eq!(layout.code_base(&reply, None), 0);
+        assert_eq!(layout.code_base(&reply[..50], Some([0; 4])), 0);
     }
 }

@@ -227,6 +227,7 @@ impl GdbSource {
         let reply = self.client.reply()?;
         let refused = matches!(reply, [b'E', _, _]) || reply.is_empty();
         let control = layout.read_control(reply);
+        let code_base = layout.code_base(reply, control);
         let complete = layout.read(reply, &mut registers);
         if !complete && !refused {
             let problem = format!("{} digits are too few for this processor", reply.len());
@@ -256,7 +257,7 @@ impl GdbSource {
             if arch == Arch::X86_64 && !matches!(paging, Paging::X86_64 { .. }) {
                 // A vCPU that was never started is not in a mode of the guest's choice.
                 self.narrow += u64::from(!halted);
-                boots::keep_only_ip(arch, &mut registers, 0);
+                boots::keep_only_ip(arch, &mut registers, code_base);
             }
         }
         let root = paging.and_then(|paging| self.root(paging, &registers));

@@ -72,7 +72,7 @@ pub fn open(command: &Command, images: Vec<Image>) -> Result<Source, SourceError
     tracing.let_others_go();
     let opened = held.and_then(|()| tracing.open_guest(images));
     let (mut source, taken, total) = opened.inspect_err(|_| tracing.let_vcpus_go(&[]))?;
-    // Those of another guest of the same monitor, for example.
+    // Those that have no page in the monitor any more, for example.
     tracing.let_vcpus_go(&taken);
     source = source.before_first_entry(tracing.child);
     source.note_absent(taken.len(), total);

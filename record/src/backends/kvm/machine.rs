@@ -98,12 +98,6 @@ impl MachineGuests {
 /// Looks into the guest of one process.
 fn look(pid: i32, images: &[Image], is_used: &mut [bool]) -> Result<MonitoredGuest, SourceError> {
     let monitor = Monitor::of(pid)?;
-    if monitor.is_several {
-        return Err(SourceError(format!(
-            "process {pid} ({}) runs several guests, which are not told apart",
-            monitor.name
-        )));
-    }
     let mut guest = source::open_guest(&monitor, Vec::new())?;
     if !guest.has_memory() {
         return Err(SourceError(

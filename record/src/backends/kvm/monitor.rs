@@ -6,6 +6,7 @@ use crate::source::SourceError;
 use crate::sys::stat;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read};
+use std::os::unix::fs::FileExt;
 
 /// Name of the mapping of a vCPU's page; the vCPU's number follows.
 const RUN_PAGE: &str = "anon_inode:kvm-vcpu:";
@@ -50,8 +51,6 @@ pub struct Monitor {
     pub memory: File,
     /// Its vCPUs, by number.
     pub vcpus: Vec<MonitorVcpu>,
-    /// Whether two vCPUs have the same number, as those of two guests have.
-    pub is_several: bool,
     /// Mappings that may be guest memory, the largest first.
     pub areas: Vec<Area>,
 }
@@ -60,7 +59,7 @@ impl Monitor {
     /// Examines process `pid`.
     ///
     /// # Errors
-    /// There is no such process, it is not accessible, or it has no vCPU.
+    /// There is no such process, it is not accessible, it has no vCPU, or it runs several guests.
     pub fn of(pid: i32) -> Result<Self, SourceError> {
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).map_err(|_| {
             SourceError(format!(
@@ -78,19 +77,28 @@ impl Monitor {
         let file = File::open(format!("/proc/{pid}/maps")).map_err(refused)?;
         let read = file.take(MOST_LIST_BYTES).read_to_string(&mut maps);
         read.map_err(refused)?;
-        let (vcpus, areas, is_several) = parse(&maps);
-        let name = name.trim_end().to_owned();
+        Self::with_mappings(pid, name.trim_end(), memory, &maps)
+    }
+
+    /// The process with this name and list of mappings.
+    fn with_mappings(pid: i32, name: &str, memory: File, maps: &str) -> Result<Self, SourceError> {
+        let (vcpus, areas, is_several) = parse(maps);
         if vcpus.is_empty() {
             return Err(SourceError(format!(
                 "process {pid} ({name}) runs no guest under KVM: it has no vCPU mapped"
             )));
         }
+        if is_several {
+            return Err(SourceError(format!(
+                "process {pid} ({name}) runs several guests, whose vCPUs are not told apart: run each guest in a \
+                 process of its own"
+            )));
+        }
         Ok(Monitor {
             pid,
-            name,
+            name: name.to_owned(),
             memory,
             vcpus,
-            is_several,
             areas,
         })
     }
@@ -127,6 +135,20 @@ pub fn has_vcpus(pid: i32) -> bool {
         }
         Err(_) => false,
     }
+}
+
+/// The vCPUs in the list of mappings that `maps`, a monitor's `/proc/PID/maps`, yields now. Reads at its beginning,
+/// wherever another process that shares the descriptor is.
+pub fn vcpus_of(maps: &File) -> Vec<MonitorVcpu> {
+    let mut text = Vec::new();
+    let mut piece = [0; 4096];
+    while let Ok(count @ 1..) = maps.read_at(&mut piece, text.len() as u64) {
+        text.extend_from_slice(&piece[..count]);
+        if text.len() as u64 > MOST_LIST_BYTES {
+            break;
+        }
+    }
+    parse(&String::from_utf8_lossy(&text)).0
 }
 
 /// The ids of the threads of process `pid`.
@@ -251,6 +273,23 @@ ffffffffffffffff-7f00 rw-p zz
                 area(0x7f20_2000_0000, 256 << 20),
                 area(0x7f20_0000_0000, 128 << 20)
             ]
+        );
+    }
+
+    #[test]
+    fn a_process_with_several_guests_is_refused() {
+        let of = |numbers: [u32; 2]| {
+            let line = |number: u32| {
+                format!("7f2080000000-7f2080003000 rw-s 00000000 00:0e 11 {RUN_PAGE}{number}\n")
+            };
+            let memory = tempfile::tempfile().unwrap();
+            Monitor::with_mappings(7, "vmm", memory, &numbers.map(line).concat())
+        };
+        assert_eq!(of([0, 1]).unwrap().vcpus.len(), 2);
+        let said = of([0, 0]).unwrap_err().0;
+        assert!(
+            said.contains("process 7 (vmm) runs several guests"),
+            "{said}"
         );
     }
 

@@ -20,6 +20,9 @@ const ACCESSED: u64 = 1 << 5;
 /// Bytes of code that are examined.
 const CODE_BYTES: usize = 16;
 
+/// Number of looks that is sufficient to find it, and if it isn't known then where it goes on.
+const ROUNDS: u32 = 16;
+const UNSURE_ROUNDS: u32 = 64;
 /// Fewest pieces of evidence by which memory is found, if nothing else fits them.
 const FITS_MIN: u32 = 4;
 
@@ -128,6 +131,27 @@ impl Ram {
         self.fitted.0 >= FITS_MIN && self.layout().is_some() && self.possible.iter().all(is_same)
     }
 
+    /// Whether it is known where memory begins, but not where it goes on above the range of devices. All evidence of a
+    /// guest with more than 2 GiB may be in the part below.
+    pub fn is_unsure(&self) -> bool {
+        let differs = |first: Layout| {
+            let of_same = |other: &&Layout| other.low.start == first.low.start;
+            let mut others = self.possible.iter().filter(of_same);
+            others.any(|other| other.low != first.low)
+        };
+        self.layout().is_some_and(differs)
+    }
+
+    /// Whether no more than `rounds` looks at the vCPUs are needed.
+    pub fn suffices(&self, rounds: u32) -> bool {
+        let needed = if self.is_unsure() {
+            UNSURE_ROUNDS
+        } else {
+            ROUNDS
+        };
+        rounds >= needed && self.layout().is_some()
+    }
+
     /// Where in the monitor's memory a physical address of the guest is.
     pub fn place_of(&self, physical: u64, bytes: usize) -> Option<u64> {
         self.layout?.place(physical, bytes)
@@ -231,6 +255,23 @@ mod tests {
         assert_eq!(ram.layout().unwrap().low, areas[1]);
         ram.weigh(evidence(0x40_0000));
         assert_eq!(ram.layout(), None);
+    }
+
+    #[test]
+    fn memory_that_may_go_on_at_several_addresses_is_looked_at_longer() {
+        let (file, [_, guest]) = monitor(ENTRY, 0x90);
+        let ram = |bytes| {
+            let area = Area { bytes, ..guest };
+            let mut ram = Ram::new(file.try_clone().unwrap(), &[area]);
+            (0..4).for_each(|_| ram.weigh(evidence(IP)));
+            ram
+        };
+        let small = ram(guest.bytes);
+        assert!(!small.is_unsure() && small.suffices(ROUNDS) && !small.suffices(ROUNDS - 1));
+        // It may go on above 4 GiB from 2 GiB on, or from 3 GiB on.
+        let large = ram(6 << 30);
+        assert!(large.is_unsure());
+        assert!(!large.suffices(UNSURE_ROUNDS - 1) && large.suffices(UNSURE_ROUNDS));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Restores the monitor when the recorder is gone. Little is needed, since the kernel resumes the traced threads.
 
+use super::monitor::{self, MonitorVcpu};
 use super::run_page::{self, WANTED};
 use crate::guest::guardian::Rescuer;
 use nix::sys::signal::{Signal, kill};
@@ -13,65 +14,97 @@ use std::os::unix::fs::FileExt;
 pub struct Words {
     /// `/proc/PID/mem` of the monitor.
     memory: File,
-    /// Their addresses, and their previous values.
-    words: Vec<(u64, u64)>,
-    /// Addresses at which KVM writes CR0.
-    marks: Vec<u64>,
+    /// `/proc/PID/maps`.
+    maps: File,
+    words: Vec<Word>,
+}
+
+/// The word of one vCPU.
+#[derive(Debug)]
+struct Word {
+    vcpu: MonitorVcpu,
+    /// Its previous value.
+    before: u64,
 }
 
 impl Words {
-    /// The words in the pages at `pages` in the monitor.
+    /// The words in the pages of `vcpus` of the monitor, given its `/proc/PID/mem` and `/proc/PID/maps`.
     ///
     /// # Errors
     /// The monitor is gone.
-    pub fn of(memory: &File, pages: impl Iterator<Item = u64> + Clone) -> std::io::Result<Words> {
-        let marks = pages.clone().map(|page| page + run_page::CR0_AT).collect();
-        let words = pages.map(|page| {
-            let at = page + run_page::VALID_AT;
-            Ok((at, read(memory, at)?))
+    pub fn of(memory: &File, maps: &File, vcpus: &[MonitorVcpu]) -> std::io::Result<Words> {
+        let words = vcpus.iter().map(|&vcpu| {
+            let before = read(memory, vcpu.run_page + run_page::VALID_AT)?;
+            Ok(Word { vcpu, before })
         });
         Ok(Words {
-            marks,
             words: words.collect::<std::io::Result<_>>()?,
             memory: memory.try_clone()?,
+            maps: maps.try_clone()?,
         })
     }
 
-    /// The descriptor of the monitor's memory.
-    pub fn descriptor(&self) -> RawFd {
-        self.memory.as_raw_fd()
+    /// The descriptors of the monitor's memory and of its list of mappings.
+    pub fn descriptors(&self) -> [RawFd; 2] {
+        [self.memory.as_raw_fd(), self.maps.as_raw_fd()]
     }
 
-    /// Requests the registers of all vCPUs, at each of their returns to the monitor. Registers that KVM wrote before
-    /// are erased, so that they aren't taken for a state. That is harmless: KVM reads them only if the monitor asks
-    /// it to.
+    /// Requests the registers of all vCPUs. See [`Words::ask_of`].
+    ///
+    /// # Errors
+    /// The monitor is gone.
+    pub fn ask(&mut self) -> std::io::Result<()> {
+        self.words
+            .iter_mut()
+            .try_for_each(|word| word.ask(&self.memory))
+    }
+
+    /// Requests the registers of the vCPU with this page, at each of its returns to the monitor. Registers that KVM
+    /// wrote before are erased, so that they aren't taken for a state. That is harmless: KVM reads them only if the
+    /// monitor asks it to.
     ///
     /// A word without the request is as the monitor, or another recorder that has ended, wants it. So it becomes the
     /// previous value: the one at the start may have been that recorder's request.
     ///
     /// # Errors
     /// The monitor is gone.
-    pub fn ask(&mut self) -> std::io::Result<()> {
-        for &at in &self.marks {
-            write(&self.memory, at, 0)?;
-        }
-        for (at, before) in &mut self.words {
-            let now = read(&self.memory, *at)?;
-            if !is_asked(now) {
-                *before = now;
-            }
-            write(&self.memory, *at, now | WANTED)?;
-        }
-        Ok(())
+    pub fn ask_of(&mut self, run_page: u64) -> std::io::Result<()> {
+        let mut words = self.words.iter_mut();
+        let word = words.find(|word| word.vcpu.run_page == run_page);
+        word.map_or(Ok(()), |word| word.ask(&self.memory))
     }
 
-    /// Restores the previous values, unless somebody else did. A monitor that is gone needs no restoring.
+    /// The vCPUs that the monitor has now; none once it is gone. Allocates.
+    pub fn vcpus_now(&self) -> Vec<MonitorVcpu> {
+        monitor::vcpus_of(&self.maps)
+    }
+
+    /// Restores the previous values, unless somebody else did. A monitor that is gone needs no restoring. Where the
+    /// page of an unplugged vCPU was, the monitor may have other data.
     pub fn restore(&self) {
-        for &(at, before) in &self.words {
+        let there = self.vcpus_now();
+        for word in self.words.iter().filter(|word| there.contains(&word.vcpu)) {
+            let at = word.at();
             if read(&self.memory, at).is_ok_and(is_asked) {
-                let _ = write(&self.memory, at, before);
+                let _ = write(&self.memory, at, word.before);
             }
         }
+    }
+}
+
+impl Word {
+    /// Its address in the monitor.
+    fn at(&self) -> u64 {
+        self.vcpu.run_page + run_page::VALID_AT
+    }
+
+    fn ask(&mut self, memory: &File) -> std::io::Result<()> {
+        write(memory, self.vcpu.run_page + run_page::CR0_AT, 0)?;
+        let now = read(memory, self.at())?;
+        if !is_asked(now) {
+            self.before = now;
+        }
+        write(memory, self.at(), now | WANTED)
     }
 }
 
@@ -118,17 +151,26 @@ impl Rescuer for MonitorRescuer {
 mod tests {
     use super::*;
 
-    /// Two recorders of a monitor that began one after the other, and the monitor's word with this value.
-    fn two_recorders(of_monitor: u64) -> (File, [Words; 2]) {
+    const VCPU: MonitorVcpu = MonitorVcpu {
+        number: 0,
+        run_page: 0,
+    };
+
+    /// Two recorders of a monitor that began one after the other, the monitor's word with this value, and its list of
+    /// mappings.
+    fn two_recorders(of_monitor: u64) -> (File, File, [Words; 2]) {
         let memory = tempfile::tempfile().unwrap();
         memory.set_len(4096).unwrap();
         write(&memory, run_page::VALID_AT, of_monitor).unwrap();
+        let maps = tempfile::tempfile().unwrap();
+        let line = b"0000-3000 rw-s 00000000 00:0e 11 anon_inode:kvm-vcpu:0\n";
+        maps.write_all_at(line, 0).unwrap();
         let recorders = [0, 1].map(|_| {
-            let mut words = Words::of(&memory, std::iter::once(0)).unwrap();
+            let mut words = Words::of(&memory, &maps, &[VCPU]).unwrap();
             words.ask().unwrap();
             words
         });
-        (memory, recorders)
+        (memory, maps, recorders)
     }
 
     #[test]
@@ -137,24 +179,36 @@ mod tests {
             let left = |memory: &File| {
                 assert_eq!(read(memory, run_page::VALID_AT).unwrap(), of_monitor);
             };
-            let (memory, [first, second]) = two_recorders(of_monitor);
+            let (memory, _, [first, second]) = two_recorders(of_monitor);
             second.restore();
             assert!(is_asked(read(&memory, run_page::VALID_AT).unwrap()));
             first.restore();
             left(&memory);
             // The one that goes on asks again when it finds that it is no longer heard.
-            let (memory, [first, mut second]) = two_recorders(of_monitor);
+            let (memory, _, [first, mut second]) = two_recorders(of_monitor);
             first.restore();
             left(&memory);
-            second.ask().unwrap();
+            second.ask_of(VCPU.run_page).unwrap();
             assert!(is_asked(read(&memory, run_page::VALID_AT).unwrap()));
             second.restore();
             left(&memory);
             // Both end at the same time.
-            let (memory, [first, second]) = two_recorders(of_monitor);
+            let (memory, _, [first, second]) = two_recorders(of_monitor);
             first.restore();
             second.restore();
             left(&memory);
         }
+    }
+
+    #[test]
+    fn nothing_is_written_where_a_vcpus_page_was() {
+        let (memory, maps, [first, _]) = two_recorders(0);
+        assert_eq!(first.vcpus_now(), [VCPU]);
+        // Another vCPU's page may be there, or data of the monitor.
+        maps.write_all_at(b"1\n", 53).unwrap();
+        first.restore();
+        maps.set_len(0).unwrap();
+        first.restore();
+        assert!(is_asked(read(&memory, run_page::VALID_AT).unwrap()));
     }
 }

@@ -18,7 +18,8 @@ use crate::guest::processor_time::{MISSED_TIME, VcpuTimes};
 use crate::source::plan::Plan;
 use crate::source::ring::Sink;
 use crate::source::{Facts, Hot, Life, Observer, Source, SourceError, StopWorld, Vcpu, Vcpus};
-use crate::sys::clock::monotonic_ns;
+use crate::sys::clock::{monotonic_ns, sleep_until};
+use crate::sys::stat;
 use nix::errno::Errno;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -30,8 +31,12 @@ use uprof::{Arch, Details, State, Task};
 const SEARCH: Duration = Duration::from_secs(2);
 /// How long another program may trace the threads, as another recorder does during its samples, in nanoseconds.
 const PATIENCE_NS: u64 = 1_000_000_000;
-/// Number of samples that is sufficient to find the memory.
+/// Number of samples after which KVM must have reported that a vCPU enters the guest.
 const ROUNDS: u32 = 16;
+
+/// How long a monitor may take to end after its vCPUs' threads, and the time between looks at it, in nanoseconds.
+const ENDS_WITHIN_NS: u64 = 500_000_000;
+const BETWEEN_LOOKS_NS: u64 = 1_000_000;
 
 /// Why nothing is known of vCPUs' time.
 const NO_EXITS: &str = "this host's KVM reports no exits, as a paravirtual one (kvm-pvm) doesn't, so what vCPUs do is \
@@ -39,6 +44,9 @@ const NO_EXITS: &str = "this host's KVM reports no exits, as a paravirtual one (
 
 /// The total of samples of vCPUs whose monitor was stopped by a signal.
 pub const STOPPED_SAMPLES: &str = "samples_while_the_monitor_was_stopped";
+
+/// The total of vCPUs at the end that were not there, or did not run, when the recording began.
+const VCPUS_NOT_RECORDED: &str = "vcpus_not_recorded";
 
 /// The backend.
 pub(super) struct KvmSource {
@@ -129,22 +137,22 @@ pub(super) fn attach(
     find: impl FnOnce() -> Result<Vec<VcpuThread>, SourceError>,
 ) -> Result<KvmSource, SourceError> {
     let pid = monitor.pid;
-    let pages = || monitor.vcpus.iter().map(|vcpu| vcpu.run_page);
     let gone = |error: std::io::Error| {
         SourceError(format!(
             "cannot read what process {pid} shares with KVM: {error}"
         ))
     };
-    let words = || Words::of(&monitor.memory, pages()).map_err(gone);
+    let maps = File::open(format!("/proc/{pid}/maps")).map_err(gone)?;
+    let words = || Words::of(&monitor.memory, &maps, &monitor.vcpus).map_err(gone);
     let (mut words, kept) = (words()?, words()?);
-    let descriptor = kept.descriptor();
+    let descriptors = kept.descriptors();
     let rescuer = MonitorRescuer {
         words: kept,
         recorder: std::process::id() as i32,
         monitor: pid,
     };
     // From here on the guardian restores the words, should this function fail.
-    let guardian = Guardian::start(&[descriptor], rescuer)?;
+    let guardian = Guardian::start(&descriptors, rescuer)?;
     let vcpus = find()?;
     words.ask().map_err(gone)?;
     let memory = || monitor.memory.try_clone().map_err(gone);
@@ -195,6 +203,21 @@ fn facts(monitor: &Monitor, vcpus: &[VcpuThread], images: Vec<Image>) -> Facts {
     }
 }
 
+/// How the guest of process `pid` ended, whose vCPUs' threads are gone. Waits for the other threads of a monitor that
+/// ends, too.
+fn how_ended(pid: i32) -> String {
+    let end_ns = monotonic_ns() + ENDS_WITHIN_NS;
+    while stat::is_running(pid) {
+        if monotonic_ns() > end_ns {
+            return format!(
+                "the guest of process {pid} has ended or was restarted: if it runs, record it again"
+            );
+        }
+        sleep_until(monotonic_ns() + BETWEEN_LOOKS_NS);
+    }
+    format!("the guest's monitor, process {pid}, has ended")
+}
+
 impl KvmSource {
     /// A source whose guest has not begun, as `started` holds all of its vCPUs.
     pub(super) fn before_first_entry(mut self, started: Child) -> Self {
@@ -220,7 +243,7 @@ impl KvmSource {
         let begun = Instant::now();
         let mut has_registers = false;
         for round in 0.. {
-            if begun.elapsed() > SEARCH || round >= ROUNDS && self.ram.layout().is_some() {
+            if begun.elapsed() > SEARCH || self.ram.suffices(round) {
                 break;
             }
             let mut vcpus = Vcpus::new();
@@ -314,7 +337,16 @@ impl KvmSource {
             notes, warnings, ..
         } = &mut self.facts;
         match self.ram.layout() {
-            Some(layout) => notes.push(("guest memory in the monitor".into(), layout.to_string())),
+            Some(layout) => {
+                notes.push(("guest memory in the monitor".into(), layout.to_string()));
+                if self.ram.is_unsure() {
+                    warnings.push(
+                        "it is not certain where the guest's memory from 2 GiB on is in its monitor's: stacks there \
+                         may be cut or wrong; record again while the guest uses more of it"
+                            .into(),
+                    );
+                }
+            }
             None => warnings.push(
                 "the guest's memory was not found in its monitor's: stacks have one frame; is the guest running?"
                     .into(),
@@ -372,7 +404,7 @@ impl KvmSource {
                 // Another recorder has ended, or the monitor has requests of its own.
                 self.left_out += 1;
                 vcpus.miss();
-                let _ = self.words.ask();
+                let _ = self.words.ask_of(vcpu.run_page);
                 continue;
             }
             let state = run_page::state(&bytes);
@@ -518,10 +550,7 @@ impl StopWorld for KvmSource {
             self.life = started.life();
         }
         if self.life == Life::Alive && self.vcpus.iter().all(|vcpu| vcpu.thread.is_gone()) {
-            self.life = Life::Ended(format!(
-                "the guest's monitor, process {}, has ended",
-                self.pid
-            ));
+            self.life = Life::Ended(how_ended(self.pid));
         }
         Ok(self.life.clone())
     }
@@ -539,6 +568,11 @@ impl StopWorld for KvmSource {
         if self.stopped > 0 {
             totals.push((STOPPED_SAMPLES.into(), self.stopped));
         }
+        let mut now = self.words.vcpus_now();
+        now.retain(|now| self.vcpus.iter().all(|vcpu| vcpu.number != now.number));
+        if !now.is_empty() {
+            totals.push((VCPUS_NOT_RECORDED.into(), now.len() as u64));
+        }
         totals
     }
 }
@@ -553,5 +587,18 @@ impl Drop for KvmSource {
         if let Some(started) = &self.started {
             started.end_other(self.pid);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_monitor_that_outlives_its_guest_is_not_said_to_have_ended() {
+        let own = std::process::id() as i32;
+        let restarted = format!("the guest of process {own} has ended or was restarted");
+        assert!(how_ended(own).starts_with(&restarted));
+        assert!(how_ended(i32::MAX).ends_with("has ended"));
     }
 }

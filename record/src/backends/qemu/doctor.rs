@@ -1,9 +1,9 @@
 //! Examines whether a QEMU guest can be recorded well, and which options would make it cheaper.
 
 use super::advice::advice;
-use super::machine::Machine;
+use super::machine::{command_line, is_option};
 use super::qmp::Monitor;
-use super::source::{self, process_of};
+use super::source;
 use crate::elf::GivenImage;
 use crate::guest::checks::{examine_source, say_image};
 use crate::source::SourceError;
@@ -18,7 +18,8 @@ const GUESTS_MAX: usize = 32;
 /// Examines the guest of `monitor`.
 pub fn examine(monitor: &Monitor, elf: Option<&GivenImage>) -> Report {
     let mut report = Report::default();
-    let (machine, process) = match ask(monitor) {
+    let connected = monitor.connect().map_err(SourceError::from);
+    let (machine, process) = match connected.and_then(|mut qmp| source::ask(monitor, &mut qmp)) {
         Ok(found) => found,
         Err(error) => {
             report.say(Verdict::Bad, error.to_string());
@@ -50,9 +51,7 @@ pub fn examine_host(report: &mut Report) {
     let guests: Vec<(i32, Option<String>)> = pids::all()
         .into_iter()
         .filter_map(|pid| {
-            let words = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-            let words = words.split(|&byte| byte == 0).map(String::from_utf8_lossy);
-            let words: Vec<_> = words.collect();
+            let words = command_line(pid)?;
             let program = words.first()?.rsplit('/').next()?;
             program
                 .starts_with("qemu-system")
@@ -87,16 +86,12 @@ fn folder_of(pid: i32) -> PathBuf {
 /// The target that records the QEMU with this command line: its monitor, or else its stub. Relative paths start in its
 /// `folder`.
 fn target_of(words: &[impl AsRef<str>], folder: &Path) -> Option<String> {
-    // QEMU accepts one hyphen or two.
-    let is_option = |word: &str, option: &str| {
-        let named = word.strip_prefix("--").or_else(|| word.strip_prefix('-'));
-        named == Some(option)
-    };
-    let value = |option: &str| {
-        let mut pairs = words.windows(2);
-        let found = pairs.find(|pair| is_option(pair[0].as_ref(), option));
+    let values = |option: &'static str| {
+        let pairs = words.windows(2);
+        let found = pairs.filter(move |pair| is_option(pair[0].as_ref(), option));
         found.map(|pair| pair[1].as_ref())
     };
+    let value = |option| values(option).next();
     let first = |text: &str| text.split(',').next().unwrap_or_default().to_owned();
     if let Some(path) = value("qmp").and_then(|it| it.strip_prefix("unix:")) {
         return Some(format!("qemu:{}", folder.join(first(path)).display()));
@@ -113,17 +108,25 @@ fn target_of(words: &[impl AsRef<str>], folder: &Path) -> Option<String> {
         return Some("gdb::1234".into());
     }
     let stub = value("gdb")?;
+    if let Some(id) = stub.strip_prefix("chardev:") {
+        let device = values("chardev").find(|device| property(device, "id") == Some(id))?;
+        return Some(match property(device, "path") {
+            Some(path) => format!("gdb:{}", folder.join(path).display()),
+            None => {
+                let host = property(device, "host").unwrap_or_default();
+                format!("gdb:{host}:{}", property(device, "port")?)
+            }
+        });
+    }
     let socket = stub.strip_prefix("unix:");
     let socket = socket.map(|path| format!("gdb:{}", folder.join(first(path)).display()));
     socket.or_else(|| Some(format!("gdb:{}", first(stub.strip_prefix("tcp:")?))))
 }
 
-/// The machine, and its process.
-fn ask(monitor: &Monitor) -> Result<(Machine, Option<i32>), SourceError> {
-    let mut qmp = monitor.connect()?;
-    let machine = Machine::ask(&mut qmp)?;
-    let process = process_of(monitor, &qmp, &machine);
-    Ok((machine, process))
+/// The value of a property of a device, such as `socket,id=gdb0,path=/run/g`.
+fn property<'a>(device: &'a str, name: &str) -> Option<&'a str> {
+    let mut properties = device.split(',');
+    properties.find_map(|one| one.strip_prefix(name)?.strip_prefix('='))
 }
 
 #[cfg(test)]
@@ -139,12 +142,17 @@ mod tests {
         assert_eq!(of("qemu --gdb tcp::99,server").as_deref(), Some("gdb::99"));
         assert_eq!(of("qemu -gdb unix:/run/g").as_deref(), Some("gdb:/run/g"));
         assert_eq!(of("qemu -qmp unix:a").as_deref(), Some("qemu:/vm/a"));
+        let device = "qemu -chardev pty,id=a -chardev socket,path=g,id=b -gdb chardev:b";
+        assert_eq!(of(device).as_deref(), Some("gdb:/vm/g"));
+        let port = "qemu -chardev socket,id=b,port=99 -gdb chardev:b";
+        assert_eq!(of(port).as_deref(), Some("gdb::99"));
         let managed = "qemu -name guest=web,debug-threads=on -chardev socket,id=charmonitor,fd=29";
         assert_eq!(of(managed).as_deref(), Some("libvirt:web"));
         for other in [
             "qemu -S -nographic",
             "qemu -qmp stdio",
             "qemu -gdb",
+            "qemu -chardev socket,path=g,id=b -gdb chardev:c",
             "qemu -chardev socket,id=charmonitor,fd=3",
             "qemu -name qmp unix:/a",
         ] {

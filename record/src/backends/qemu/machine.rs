@@ -7,6 +7,7 @@ use super::qmp::{Qmp, QmpError};
 use crate::backends::gdb::handshake::MOST_VCPUS;
 use crate::guest::endpoint::Endpoint;
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 /// Most ranges whose addresses in QEMU's process are asked for: machines have two or three.
@@ -78,7 +79,7 @@ pub enum Stub {
 }
 
 impl Machine {
-    /// Queries all properties.
+    /// Queries all properties but the stub.
     ///
     /// # Errors
     /// The monitor does not answer, or does not know a command.
@@ -127,7 +128,7 @@ impl Machine {
             kernel: kernel.map(PathBuf::from),
             backends,
             ranges,
-            stub: ask_stub(qmp)?,
+            stub: Stub::None,
         })
     }
 }
@@ -160,14 +161,47 @@ fn host_address(answer: &str) -> Option<u64> {
     u64::from_str_radix(address, 16).ok()
 }
 
-/// The gdb stub's character device is called `gdb`; its file name shows whether a debugger is connected.
-pub fn ask_stub(qmp: &mut Qmp) -> Result<Stub, QmpError> {
+/// The gdb stub of the QEMU with this command line. The file name of its character device shows whether a debugger is
+/// connected.
+///
+/// # Errors
+/// The monitor does not answer.
+pub fn ask_stub(qmp: &mut Qmp, command_line: Option<&[String]>) -> Result<Stub, QmpError> {
     let list = qmp.run("query-chardev", json!({}))?;
     let devices = list.as_array().map(Vec::as_slice).unwrap_or_default();
-    let stub = devices.iter().find(|device| device["label"] == "gdb");
+    let is_it = |device: &&Value| {
+        let label = device["label"].as_str();
+        label.is_some_and(|label| is_of_stub(label, command_line))
+    };
+    let stub = devices.iter().find(is_it);
     Ok(stub.map_or(Stub::None, |device| {
         stub_of(device["filename"].as_str().unwrap_or_default())
     }))
+}
+
+/// Whether the stub's character device has this name: `gdb`, or that of `-gdb chardev:NAME`. If the command line isn't
+/// known, any name that begins with `gdb` is taken for such a one.
+fn is_of_stub(label: &str, command_line: Option<&[String]>) -> bool {
+    let Some(words) = command_line else {
+        return label.starts_with("gdb");
+    };
+    let is_named = |pair: &[String]| {
+        is_option(&pair[0], "gdb") && pair[1].strip_prefix("chardev:") == Some(label)
+    };
+    label == "gdb" || words.windows(2).any(is_named)
+}
+
+/// Whether a word of QEMU's command line is this option, with one hyphen or two.
+pub fn is_option(word: &str, option: &str) -> bool {
+    let named = word.strip_prefix("--").or_else(|| word.strip_prefix('-'));
+    named == Some(option)
+}
+
+/// The words of the command line of process `pid`.
+pub fn command_line(pid: i32) -> Option<Vec<String>> {
+    let words = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let words = words.split(|&byte| byte == 0).map(String::from_utf8_lossy);
+    Some(words.map(Cow::into_owned).collect())
 }
 
 /// `disconnected:unix:/path,server=on`, `disconnected:tcp:0.0.0.0:1234,server=on`.
@@ -276,6 +310,17 @@ FlatView #1\r
         assert_eq!(of("No memory is mapped at address 0x9000000000\r\n"), None);
         assert_eq!(of("is 0x"), None);
         assert_eq!(of(" is 0xfffffffffffffffff"), None);
+    }
+
+    #[test]
+    fn the_stubs_device_may_have_a_name_of_its_own() {
+        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let named = words("qemu -chardev pty,id=dbg -gdb chardev:dbg -serial chardev:gdb1");
+        for (label, is_it) in [("dbg", true), ("gdb", true), ("gdb1", false)] {
+            assert_eq!(is_of_stub(label, Some(&named)), is_it, "{label}");
+        }
+        assert!(!is_of_stub("dbg", Some(&words("qemu -s"))));
+        assert!(is_of_stub("gdb1", None) && !is_of_stub("dbg", None));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Opens a QEMU guest: facts and memory from the monitor, registers from the gdb stub.
 
-use super::machine::{Machine, Stub, ask_stub};
+use super::machine::{Machine, Stub, ask_stub, command_line};
 use super::qmp::{Monitor, Qmp};
 use super::ram::QemuRam;
 use crate::backends::gdb::guard::Afterwards;
@@ -41,7 +41,7 @@ pub(super) fn opening_of(
     wanted: &str,
 ) -> Result<Opening, SourceError> {
     let mut qmp = monitor.connect()?;
-    let machine = Machine::ask(&mut qmp)?;
+    let (machine, process) = ask(monitor, &mut qmp)?;
     let arch = match machine.arch.as_str() {
         "x86_64" => Arch::X86_64,
         "aarch64" => Arch::Aarch64,
@@ -59,7 +59,6 @@ pub(super) fn opening_of(
         )));
     }
     let (endpoint, started) = find_stub(&mut qmp, &machine, monitor)?;
-    let process = process_of(monitor, &qmp, &machine);
     let ram = QemuRam::open(&machine, arch, process);
     let mut notes = notes(&machine);
     if let Err(why) = &ram {
@@ -105,14 +104,13 @@ pub(super) fn opening_of(
 /// # Errors
 /// Says why there is none.
 pub fn kvm_process(monitor: &Monitor) -> Result<(i32, Option<Image>), SourceError> {
-    let mut qmp = monitor.connect()?;
-    let machine = Machine::ask(&mut qmp)?;
+    let (machine, process) = ask(monitor, &mut monitor.connect()?)?;
     if !machine.kvm {
         return Err(SourceError(format!(
             "--host shows what KVM does, and the guest of {monitor} is emulated: record it without --host"
         )));
     }
-    let pid = process_of(monitor, &qmp, &machine).ok_or_else(|| {
+    let pid = process.ok_or_else(|| {
         SourceError(format!(
             "--host needs the process of {monitor}, which can't be told from here: use kvm:PID with its number"
         ))
@@ -121,10 +119,21 @@ pub fn kvm_process(monitor: &Monitor) -> Result<(i32, Option<Image>), SourceErro
     Ok((pid, kernel.and_then(|path| Image::open(path, None).ok())))
 }
 
+/// The machine with its stub, and QEMU's process.
+///
+/// # Errors
+/// The monitor does not answer, or does not know a command.
+pub(super) fn ask(monitor: &Monitor, qmp: &mut Qmp) -> Result<(Machine, Option<i32>), SourceError> {
+    let mut machine = Machine::ask(qmp)?;
+    let process = process_of(monitor, qmp, &machine);
+    machine.stub = ask_stub(qmp, process.and_then(command_line).as_deref())?;
+    Ok((machine, process))
+}
+
 /// QEMU's process: the listener at its monitor's socket. If that is libvirt's or a port, it is the process of the first
 /// vCPU's thread, provided that it was started with the machine's name or that port. This is checked since thread ids
 /// mean nothing here if QEMU is in another PID namespace.
-pub(super) fn process_of(monitor: &Monitor, qmp: &Qmp, machine: &Machine) -> Option<i32> {
+fn process_of(monitor: &Monitor, qmp: &Qmp, machine: &Machine) -> Option<i32> {
     let (separators, word): (&[u8], String) = match monitor {
         Monitor::Socket(Endpoint::Unix(_)) => return qmp.listener(),
         Monitor::Socket(Endpoint::Tcp(address)) => (b":,", address.rsplit_once(':')?.1.to_owned()),
@@ -187,7 +196,7 @@ fn find_stub(
     for device in devices {
         let quoted = device.replace('\\', "\\\\").replace('"', "\\\"");
         complaint = qmp.human(&format!("gdbserver \"{quoted}\""))?;
-        match ask_stub(qmp)? {
+        match ask_stub(qmp, Some(&[]))? {
             Stub::Listens(endpoint) => return Ok((endpoint, true)),
             Stub::Taken => return Err(taken()),
             Stub::None => {}

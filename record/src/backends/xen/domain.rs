@@ -178,8 +178,8 @@ pub struct Domain {
     pub vcpus: u32,
     /// The layout of its contexts.
     pub kind: ContextKind,
-    /// For each vCPU, whether it was in long mode when last checked.
-    long_mode: Vec<bool>,
+    /// For each vCPU, whether it was in long mode when last checked; `None` if Xen didn't say, as of one that is down.
+    long_mode: Vec<Option<bool>>,
     fetch: Fetch,
     /// The call that resumes it, ready to make.
     resume: DomainCall,
@@ -198,7 +198,7 @@ impl Domain {
             interface_version: xen.interface_version,
             is_hvm: info.is_hvm(),
         };
-        let long_mode = vec![true; vcpus as usize];
+        let long_mode = vec![Some(true); vcpus as usize];
         let mut domain = Domain {
             fetch: Fetch::new(id, xen.interface_version, vcpus)?,
             resume: DomainCall::new(Order::Unpause, xen.interface_version, id)?,
@@ -212,7 +212,7 @@ impl Domain {
             domain.refresh_mode(vcpu);
         }
         if kind.arch == uprof::Arch::Aarch64 && !domain.is_seen_in_aarch64() {
-            domain.long_mode.fill(false);
+            domain.long_mode.fill(Some(false));
         }
         Ok(domain)
     }
@@ -236,11 +236,10 @@ impl Domain {
         })
     }
 
-    /// Updates the mode of a vCPU: at the start, and when it comes online.
+    /// Updates the mode of a vCPU.
     pub fn refresh_mode(&mut self, vcpu: u32) {
         if self.kind.is_hvm && self.kind.arch == uprof::Arch::X86_64 {
-            let mode = self.xen.is_in_long_mode(self.id, vcpu).unwrap_or(true);
-            self.long_mode[vcpu as usize] = mode;
+            self.long_mode[vcpu as usize] = self.xen.is_in_long_mode(self.id, vcpu).ok();
         }
     }
 
@@ -255,20 +254,20 @@ impl Domain {
         let place = vcpu as usize;
         let mut paging = paging;
         match paging {
-            Paging::Off => self.long_mode[place] = false,
+            Paging::Off => self.long_mode[place] = Some(false),
             Paging::Unsupported => {
                 let question = self.xen.processor_mode(self.id, vcpu).ok()?;
-                self.long_mode[place] = question
-                    .efer()
-                    .is_some_and(|efer| efer & LONG_MODE_ACTIVE != 0)
-                    && question
-                        .code_attributes()
-                        .is_some_and(|bits| bits & LONG_CODE != 0);
+                let efer = question.efer();
+                let code = question.code_attributes();
+                self.long_mode[place] = Some(
+                    efer.is_some_and(|efer| efer & LONG_MODE_ACTIVE != 0)
+                        && code.is_some_and(|bits| bits & LONG_CODE != 0),
+                );
                 paging = self.vcpu_place(vcpu, registers)?;
             }
             _ => {}
         }
-        if !self.long_mode[place] {
+        if !self.is_long(vcpu) {
             let base = self
                 .fetch
                 .context(vcpu)
@@ -278,9 +277,15 @@ impl Domain {
         Some(paging)
     }
 
+    /// Whether a vCPU is in long mode, or may be, as far as is known.
+    #[inline]
+    pub fn is_long(&self, vcpu: u32) -> bool {
+        self.long_mode.get(vcpu as usize) != Some(&Some(false))
+    }
+
     /// Whether no vCPU is in 64-bit mode: a 32-bit guest, or one that is still booting.
     pub fn is_narrow(&self) -> bool {
-        !self.long_mode.iter().any(|long| *long)
+        are_narrow(&self.long_mode)
     }
 
     /// The reason why such a guest is refused.
@@ -362,7 +367,7 @@ impl Domain {
     #[inline(always)]
     pub fn vcpu_place(&self, vcpu: u32, registers: &mut Registers) -> Option<Paging> {
         let bytes = self.fetch.context(vcpu)?;
-        let long_mode = *self.long_mode.get(vcpu as usize)?;
+        let long_mode = self.is_long(vcpu);
         // Its value anyway, but written so that the compiler knows it.
         let kind = ContextKind {
             arch: vcpu::NATIVE,
@@ -376,5 +381,26 @@ impl Domain {
         if let Some(bytes) = self.fetch.context(vcpu) {
             vcpu::read_registers(bytes, self.kind, registers);
         }
+    }
+}
+
+/// Whether vCPUs with these modes are of a guest that is not in 64-bit mode. One that is down shows nothing.
+fn are_narrow(modes: &[Option<bool>]) -> bool {
+    modes.contains(&Some(false)) && !modes.contains(&Some(true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vcpu_that_is_down_does_not_make_a_booting_guest_a_64_bit_one() {
+        let (long, narrow, down) = (Some(true), Some(false), None);
+        assert!(are_narrow(&[narrow, down]));
+        assert!(are_narrow(&[narrow, narrow]));
+        assert!(!are_narrow(&[long, down]));
+        assert!(!are_narrow(&[narrow, long]));
+        // Where Xen says nothing of any vCPU, the guest is taken for a 64-bit one.
+        assert!(!are_narrow(&[down, down]));
     }
 }

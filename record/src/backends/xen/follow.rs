@@ -61,8 +61,9 @@ impl Follow {
         Life::Alive
     }
 
-    /// Searches a domain other than `before` with the same name or UUID, if a search is due.
-    pub fn successor(&mut self, before: u16) -> Option<u16> {
+    /// Searches a domain with the same name or UUID, if a search is due. `before` is the domain that has ended, unless
+    /// it may run again.
+    pub fn successor(&mut self, before: Option<u16>) -> Option<u16> {
         let now_ns = monotonic_ns();
         if now_ns - self.looked_ns < LOOK_EVERY_NS {
             return None;
@@ -70,7 +71,7 @@ impl Follow {
         self.looked_ns = now_ns;
         let mut store = Xenstore::connect().ok()?;
         let found = store.find(|store, id| {
-            if id == 0 || id == before {
+            if id == 0 || Some(id) == before {
                 return false;
             }
             let name = store.domain_name(id).unwrap_or_default();

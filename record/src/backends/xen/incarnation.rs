@@ -8,9 +8,13 @@ use super::memory::GuestMemory;
 use crate::elf::Image;
 use crate::guest::page_tables::{Paging, Roots};
 use crate::source::SourceError;
+use crate::sys::clock::monotonic_ns;
 use crate::sys::xen::domctl::DomainInfo;
 use uprof::Registers;
 use uprof::cold::Code;
+
+/// How often vCPUs are asked about that are online and were not in long mode, in nanoseconds.
+const ASK_EVERY_NS: u64 = 250_000_000;
 
 /// The domain, and its state at the last check.
 pub struct Incarnation {
@@ -21,6 +25,8 @@ pub struct Incarnation {
     pub roots: Roots,
     /// Whether each vCPU is online.
     pub online: Vec<bool>,
+    /// When vCPUs that were not in long mode were last asked about.
+    asked_ns: u64,
     /// Whether each vCPU ran, or may have run, while its stack was read.
     pub moved: Vec<bool>,
     /// Whether someone else had paused it at the last sample.
@@ -49,6 +55,7 @@ impl Incarnation {
             pagings: vec![Paging::Unsupported; vcpus],
             roots: Roots::default(),
             online: vec![false; vcpus],
+            asked_ns: 0,
             moved: vec![false; vcpus],
             held_by_other: false,
             is_shut_down: false,
@@ -113,13 +120,19 @@ impl Incarnation {
         }
     }
 
-    /// Updates the modes, since a vCPU that came online may be in another mode than assumed.
-    pub fn refresh_modes(&mut self) {
+    /// Updates the modes, since a vCPU that came online may be in another mode than assumed. One that was not in long
+    /// mode may have been about to switch to it, so it is asked about again if `again`.
+    pub fn refresh_modes(&mut self, again: bool) {
+        let now_ns = monotonic_ns();
+        let is_due = again && now_ns - self.asked_ns >= ASK_EVERY_NS;
+        if is_due {
+            self.asked_ns = now_ns;
+        }
         for vcpu in 0..self.domain.vcpus {
             let info = self.domain.vcpu_info(vcpu);
             let is_online = info.is_some_and(|info| info.online != 0);
             let was_online = std::mem::replace(&mut self.online[vcpu as usize], is_online);
-            if is_online && !was_online {
+            if is_online && (!was_online || is_due && !self.domain.is_long(vcpu)) {
                 self.domain.refresh_mode(vcpu);
             }
         }

@@ -25,6 +25,8 @@ pub struct Company {
 pub struct ListedDomain {
     /// Its number.
     pub id: u16,
+    /// Whether it is alive: it has not shut down, and is not being destroyed.
+    pub is_alive: bool,
     /// Whether someone has paused it; a domain that is being built or restored is paused, too.
     pub is_paused: bool,
 }
@@ -53,7 +55,7 @@ impl Company {
         })
     }
 
-    /// All living domains but the one that we run in.
+    /// All domains but the one that we run in.
     ///
     /// # Errors
     /// Says why Xen can't be asked, or that the guardian is gone, so that none of them can be recorded any more.
@@ -69,12 +71,11 @@ impl Company {
                 Err(error) if error.is_gone() => return Ok(all),
                 Err(error) => return Err(error.into()),
             };
-            if !info.is_dying() && !info.is_shut_down() {
-                all.push(ListedDomain {
-                    id: info.domain,
-                    is_paused: info.is_paused(),
-                });
-            }
+            all.push(ListedDomain {
+                id: info.domain,
+                is_alive: !info.is_dying() && !info.is_shut_down(),
+                is_paused: info.is_paused(),
+            });
             match info.domain.checked_add(1) {
                 Some(following) if following > next => next = following,
                 _ => return Ok(all),

@@ -35,6 +35,7 @@ const SHUTDOWN_REBOOT: u8 = 1;
 const SHUTDOWN_SUSPEND: u8 = 2;
 const SHUTDOWN_CRASH: u8 = 3;
 const SHUTDOWN_WATCHDOG: u8 = 4;
+const SHUTDOWN_SOFT_RESET: u8 = 5;
 
 /// How often the domain's state is checked for shutdown, crash and pauses by others. It is not checked at each sample,
 /// since that would prolong the freeze.
@@ -409,16 +410,7 @@ impl XenSource {
         match self.current.shutdown {
             None if gone => Life::Ended(format!("domain {id} was destroyed")),
             None => Life::Alive,
-            Some(SHUTDOWN_SUSPEND) if gone => {
-                Life::Ended(format!("domain {id} was saved or migrated away"))
-            }
-            Some(SHUTDOWN_SUSPEND) => Life::Alive, // until it is gone, or runs again
-            Some(SHUTDOWN_REBOOT) => Life::Ended(format!(
-                "domain {id} rebooted: if it comes back, it has another number, see `xl list`"
-            )),
-            Some(SHUTDOWN_CRASH) => Life::Crashed(format!("domain {id} crashed")),
-            Some(SHUTDOWN_WATCHDOG) => Life::Crashed(format!("domain {id}'s watchdog ended it")),
-            Some(_) => Life::Ended(format!("domain {id} shut down")),
+            Some(shutdown) => life_after(shutdown, id, gone),
         }
     }
 
@@ -486,7 +478,9 @@ impl XenSource {
     /// Switches to the guest's next boot, if it has begun.
     #[cold]
     fn look_for_successor(&mut self) {
-        let before = self.current.domain.id;
+        // A soft reset keeps the domain.
+        let is_kept = self.current.shutdown == Some(SHUTDOWN_SOFT_RESET);
+        let before = Some(self.current.domain.id).filter(|_| !is_kept);
         let found = self.follow.as_mut();
         let Some(id) = found.and_then(|follow| follow.successor(before)) else {
             return;
@@ -513,11 +507,28 @@ impl XenSource {
         if let Some(guardian) = &mut self.guardian {
             guardian.turn_to(u64::from(id));
         }
-        self.current.refresh_modes();
+        self.current.refresh_modes(true);
         self.current.warm_up();
         if let Some(follow) = &mut self.follow {
             follow.begun(id, vcpus);
         }
+    }
+}
+
+/// The state of domain `id`, which has shut down for this reason, and may be gone since.
+fn life_after(shutdown: u8, id: u16, gone: bool) -> Life {
+    match shutdown {
+        SHUTDOWN_SUSPEND if gone => Life::Ended(format!("domain {id} was saved or migrated away")),
+        SHUTDOWN_SUSPEND => Life::Alive, // until it is gone, or runs again
+        SHUTDOWN_REBOOT => Life::Ended(format!(
+            "domain {id} rebooted: if it comes back, it has another number, see `xl list`"
+        )),
+        SHUTDOWN_CRASH => Life::Crashed(format!("domain {id} crashed")),
+        SHUTDOWN_WATCHDOG => Life::Crashed(format!("domain {id}'s watchdog ended it")),
+        SHUTDOWN_SOFT_RESET => Life::Ended(format!(
+            "domain {id} was reset in place, as by kexec: record it again once it runs"
+        )),
+        _ => Life::Ended(format!("domain {id} shut down")),
     }
 }
 
@@ -658,7 +669,8 @@ impl StopWorld for XenSource {
             // The domain has not begun.
             guardian.still_freezing();
         }
-        self.current.refresh_modes();
+        // While it boots, each sample of a vCPU that is not in 64-bit mode asks.
+        self.current.refresh_modes(!self.boots);
         if self.current.memory.is_stale() {
             self.current.memory.forget();
             self.current.warm_up();
@@ -685,5 +697,22 @@ impl StopWorld for XenSource {
         totals.extend(lives.map(|lives| ("lives".to_string(), u64::from(lives))));
         totals.extend((self.narrow > 0).then(|| (NARROW_SAMPLES.to_owned(), self.narrow)));
         totals
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_domain_that_was_reset_in_place_has_not_shut_down() {
+        let ended = |shutdown, gone| match life_after(shutdown, 7, gone) {
+            Life::Ended(text) | Life::Crashed(text) => Some(text),
+            Life::Alive => None,
+        };
+        assert_eq!(ended(0, true).as_deref(), Some("domain 7 shut down"));
+        let reset = ended(SHUTDOWN_SOFT_RESET, false).unwrap();
+        assert!(reset.starts_with("domain 7 was reset in place"), "{reset}");
+        assert_eq!(ended(SHUTDOWN_SUSPEND, false), None);
     }
 }

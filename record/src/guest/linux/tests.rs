@@ -111,6 +111,26 @@ impl StopWorld for FakeGuest {
 }
 
 #[test]
+fn a_process_is_not_named_after_its_neighbour_where_roots_are_single() {
+    let process = |root| {
+        let (pid, name) = (7, "web".to_owned());
+        let tables = root;
+        (root, Process { pid, name, tables })
+    };
+    let found = |processes: &HashMap<u64, Process>, arch, root| {
+        find_process(processes, arch, root).map(|process| process.tables)
+    };
+    let isolated = HashMap::from([0x4000, 0x8000].map(process));
+    assert_eq!(found(&isolated, Arch::X86_64, 0x8000), Some(0x8000));
+    assert_eq!(found(&isolated, Arch::X86_64, 0x9000), Some(0x8000));
+    assert_eq!(found(&isolated, Arch::X86_64, 0xa000), None);
+    assert_eq!(found(&isolated, Arch::Aarch64, 0x9000), None);
+    let single = HashMap::from([0x5000, 0x8000].map(process));
+    assert_eq!(found(&single, Arch::X86_64, 0x5000), Some(0x5000));
+    assert_eq!(found(&single, Arch::X86_64, 0x9000), None);
+}
+
+#[test]
 fn a_guest_without_a_kernel_is_left_after_a_few_attempts() {
     let mut guest = FakeGuest::new(0x10_0000, 1 << 20, b"unikernel");
     assert!(read(&mut guest).unwrap().is_none());

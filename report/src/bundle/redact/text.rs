@@ -21,7 +21,7 @@ const NOTES: [(&str, &str); 3] = [
     (CLOCK, MONOTONIC),
 ];
 /// Totals of the end record that are kept.
-const TOTALS: [&str; 46] = [
+const TOTALS: [&str; 47] = [
     "samples",
     "not_running",
     "cost_rounds",
@@ -43,6 +43,7 @@ const TOTALS: [&str; 46] = [
     "left_out",
     "samples_not_in_64_bit_mode",
     "samples_while_the_monitor_was_stopped",
+    "vcpus_not_recorded",
     "hypercalls",
     "memory_mapping_calls",
     "dropped_records_of_others",

@@ -220,6 +220,9 @@ impl Tables {
         place: &Place<'t>,
     ) -> impl Iterator<Item = Result<&'t str, PprofError>> {
         place.lines.iter().map(|id| {
+            if *id == 0 {
+                return Ok("");
+            }
             let index = self
                 .function_ids
                 .get(id)
@@ -230,6 +233,35 @@ impl Tables {
                 name => Ok(name),
             }
         })
+    }
+
+    /// For each mapping, whether another image has some of its addresses, as in a profile of several processes.
+    pub(super) fn shared(&self) -> Vec<bool> {
+        let image = |index: usize| {
+            let mapping = &self.mappings[index];
+            let file_start = mapping.start.wrapping_sub(mapping.file_offset);
+            (mapping.path, mapping.build_id, file_start)
+        };
+        let indices = 0..self.mappings.len();
+        let mut order: Vec<usize> = indices
+            .filter(|index| self.mappings[*index].start < self.mappings[*index].limit)
+            .collect();
+        order.sort_by_key(|index| self.mappings[*index].start);
+        let mut shared = vec![false; self.mappings.len()];
+        let mut limit = 0;
+        let overlaps = |before: &usize, next: &usize| {
+            limit = self.mappings[*before].limit.max(limit);
+            self.mappings[*next].start < limit
+        };
+        for together in order.chunk_by(overlaps) {
+            let is_shared = together
+                .iter()
+                .any(|index| image(*index) != image(together[0]));
+            for index in together {
+                shared[*index] = is_shared;
+            }
+        }
+        shared
     }
 
     /// A mapping with its path and build-id.

@@ -136,9 +136,10 @@ impl<'c> Weighing<'c> {
         let stated_ns = unit_ns.map(|(_, unit_ns)| period.saturating_mul(*unit_ns));
         weighing.period_ns = match chosen.measure {
             Measure::Time(value_ns) => {
-                // One sample is as long as the period, if all values are multiples of it.
+                // One sample is as long as the period, if all values are multiples of it. A period of one unit says
+                // no more than the unit.
                 let is_period = unit_ns.is_some_and(|(_, unit_ns)| *unit_ns == value_ns)
-                    && period > 0
+                    && period > 1
                     && divisor.is_multiple_of(period);
                 weighing.divisor = if is_period { period } else { divisor.max(1) };
                 Some(weighing.divisor.saturating_mul(value_ns))
@@ -147,7 +148,11 @@ impl<'c> Weighing<'c> {
             Measure::Waits(..) => None,
         };
         if all / weighing.divisor > SAMPLES_MAX {
-            return Err(PprofError::Sum(chosen.name.clone(), all));
+            let counted = match chosen.measure {
+                Measure::Waits(_, Some(_)) => "contentions/count",
+                _ => chosen.name.as_str(),
+            };
+            return Err(PprofError::Sum(counted.to_owned(), all));
         }
         Ok(weighing)
     }

@@ -5,8 +5,8 @@
 //! {"traceEvents":[{"ph":"X","ts":12.345,"dur":2,"pid":1,"tid":2,"name":"draw"}, …]}
 //! ```
 //!
-//! Events out of order are sorted within a window of [`WINDOW`] events. Instants, counters, flows and objects
-//! are ignored, because they are not calls.
+//! Events out of order are sorted within a window of [`WINDOW`] events of their thread, as many programs write one
+//! thread after the other. Instants, counters, flows and objects are ignored, because they are not calls.
 
 mod event;
 mod slices;
@@ -21,8 +21,10 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::io::BufRead;
 
-/// Number of events that are held back to be sorted.
+/// Number of events of a thread that are held back to be sorted.
 const WINDOW: usize = 1 << 16;
+/// Most events of all threads that are held back.
+const HELD_MAX: usize = 1 << 19;
 
 /// Reads the trace.
 ///
@@ -38,11 +40,11 @@ pub fn read(input: &mut dyn BufRead, sink: &mut dyn SpanSink) -> Result<u64, Imp
         }
     }
     let lines = objects.line();
-    while reader.take_earliest(sink)? {}
+    reader.take_rest(sink)?;
     reader
         .tasks
         .iter_mut()
-        .try_for_each(|slices| slices.finish(sink))?;
+        .try_for_each(|task| task.slices.finish(sink))?;
     Ok(lines)
 }
 
@@ -51,12 +53,51 @@ struct Reader {
     /// Process and thread ids that are strings, or larger than 32 bits.
     ids: HashMap<Vec<u8>, u32>,
     places: HashMap<(u32, u32), usize>,
-    tasks: Vec<Slices>,
+    tasks: Vec<SortedTask>,
+    /// Number of events of all tasks that are held back.
+    held: usize,
+    /// Number of events so far.
+    count: u64,
+}
+
+/// A thread, whose events are sorted by time.
+struct SortedTask {
+    slices: Slices,
     waiting: BinaryHeap<Reverse<PendingEvent>>,
     /// Time of the last event processed.
     taken_ns: u64,
-    /// Number of events so far.
-    count: u64,
+}
+
+impl SortedTask {
+    fn take(&mut self, event: PendingEvent, sink: &mut dyn SpanSink) -> Result<(), ImportError> {
+        if event.time_ns < self.taken_ns {
+            sink.trouble(
+                event.line,
+                "an event comes too late to be sorted among those of its thread",
+            );
+        }
+        self.taken_ns = self.taken_ns.max(event.time_ns);
+        match event.kind {
+            Kind::Begin(name) => self.slices.begin(name, event.time_ns, event.line, sink),
+            Kind::End(name) => self.slices.end(name, event.time_ns, event.line, sink),
+            Kind::Whole { name, end_ns } => {
+                self.slices
+                    .whole(name, event.time_ns, end_ns, event.line, sink)
+            }
+        }
+    }
+
+    /// Takes the earliest events until at most `most` are held back. Returns how many were taken.
+    fn shrink(&mut self, most: usize, sink: &mut dyn SpanSink) -> Result<usize, ImportError> {
+        let mut taken = 0;
+        while self.waiting.len() > most
+            && let Some(Reverse(event)) = self.waiting.pop()
+        {
+            self.take(event, sink)?;
+            taken += 1;
+        }
+        Ok(taken)
+    }
 }
 
 /// The action of an event.
@@ -99,13 +140,17 @@ impl Reader {
         match event.phase {
             b"B" | b"E" | b"X" => {}
             b"M" => {
-                if event.name.raw() == b"thread_name" {
-                    self.task(&event, &event.called.text(), line, sink);
+                let name = event.called.text();
+                if event.name.raw() == b"thread_name"
+                    && !name.is_empty()
+                    && let Some(task) = self.task(&event, line, sink)
+                {
+                    sink.rename(self.tasks[task].slices.task(), &name);
                 }
                 return Ok(());
             }
             b"b" | b"e" | b"n" | b"S" | b"T" | b"p" | b"F" => {
-                sink.trouble(
+                sink.leave_out(
                     line,
                     "an asynchronous slice, which is no thread's, was left out",
                 );
@@ -117,8 +162,7 @@ impl Reader {
             }
             _ => return Ok(()),
         }
-        let (Some(time_ns), Some(task)) = (event.time_ns(), self.task(&event, b"", line, sink))
-        else {
+        let (Some(time_ns), Some(task)) = (event.time_ns(), self.task(&event, line, sink)) else {
             if event.time_ns().is_none() {
                 sink.trouble(
                     line,
@@ -156,7 +200,8 @@ impl Reader {
             Kind::Whole { end_ns, .. } => u64::MAX - (end_ns - time_ns),
             _ => 0,
         };
-        self.waiting.push(Reverse(PendingEvent {
+        let sorted = &mut self.tasks[task];
+        sorted.waiting.push(Reverse(PendingEvent {
             time_ns,
             is_whole,
             shortness,
@@ -165,43 +210,33 @@ impl Reader {
             task,
             kind,
         }));
-        if self.waiting.len() > WINDOW {
-            self.take_earliest(sink)?;
+        self.held += 1;
+        self.held -= sorted.shrink(WINDOW, sink)?;
+        if self.held > HELD_MAX {
+            // Half of all are left at most, so the tasks are looked at only once in so many events.
+            let most = HELD_MAX / 2 / self.tasks.len();
+            for sorted in &mut self.tasks {
+                self.held -= sorted.shrink(most, sink)?;
+                sorted.waiting.shrink_to(most);
+            }
         }
         Ok(())
     }
 
-    fn take_earliest(&mut self, sink: &mut dyn SpanSink) -> Result<bool, ImportError> {
-        let Some(Reverse(event)) = self.waiting.pop() else {
-            return Ok(false);
-        };
-        if event.time_ns < self.taken_ns {
-            sink.trouble(
-                event.line,
-                "an event comes more than 65,536 events too late",
-            );
-        }
-        self.taken_ns = self.taken_ns.max(event.time_ns);
-        if let Some(slices) = self.tasks.get_mut(event.task) {
-            match event.kind {
-                Kind::Begin(name) => slices.begin(name, event.time_ns, event.line, sink)?,
-                Kind::End(name) => slices.end(name, event.time_ns, event.line, sink)?,
-                Kind::Whole { name, end_ns } => {
-                    slices.whole(name, event.time_ns, end_ns, event.line, sink)?;
-                }
-            }
-        }
-        Ok(true)
+    /// Takes the events that are held back at the end, in the order of their times.
+    fn take_rest(&mut self, sink: &mut dyn SpanSink) -> Result<(), ImportError> {
+        let waiting = self
+            .tasks
+            .iter_mut()
+            .flat_map(|task| std::mem::take(&mut task.waiting));
+        let mut rest: Vec<PendingEvent> = waiting.map(|Reverse(event)| event).collect();
+        rest.sort_unstable();
+        rest.into_iter()
+            .try_for_each(|event| self.tasks[event.task].take(event, sink))
     }
 
     /// Index of an event's thread. A process without thread ids is treated as one thread.
-    fn task(
-        &mut self,
-        event: &Event<'_>,
-        name: &[u8],
-        line: u64,
-        sink: &mut dyn SpanSink,
-    ) -> Option<usize> {
+    fn task(&mut self, event: &Event<'_>, line: u64, sink: &mut dyn SpanSink) -> Option<usize> {
         let thread = if event.thread.is_none() {
             event.process
         } else {
@@ -220,12 +255,16 @@ impl Reader {
             space: numbers.0,
             number: numbers.1,
             name: match thread {
-                Id::Text(_) if name.is_empty() => &text,
-                _ => name,
+                Id::Text(_) => &text,
+                _ => b"",
             },
         };
         let place = self.tasks.len();
-        self.tasks.push(Slices::new(sink.task(label)));
+        self.tasks.push(SortedTask {
+            slices: Slices::new(sink.task(label)),
+            waiting: BinaryHeap::new(),
+            taken_ns: 0,
+        });
         self.places.insert(numbers, place);
         Some(place)
     }

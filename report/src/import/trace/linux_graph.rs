@@ -309,16 +309,19 @@ fn is_rule(line: &[u8]) -> bool {
 }
 
 /// The name in ` /* name */`, which says which call ends. With the option funcgraph-retval, its return value
-/// follows.
+/// follows: ` = 0x0`, ` (ret=0x0)`, since Linux 6.13 ` ret=0x0`.
 fn comment(rest: &[u8]) -> Option<&[u8]> {
     let text = rest
         .trim_ascii()
         .strip_prefix(b"/*")?
         .strip_suffix(b"*/")?
         .trim_ascii();
-    let end = memchr::memmem::find(text, b" = ").unwrap_or(text.len());
-    let end = memchr::memmem::find(&text[..end], b" (ret=").unwrap_or(end);
-    Some(&text[..end]).filter(|name| !name.is_empty() && !name.starts_with(b"="))
+    let ends = [&b" = "[..], b" (ret=", b" ret="].into_iter();
+    let end = ends
+        .filter_map(|value| memchr::memmem::find(text, value))
+        .min();
+    Some(&text[..end.unwrap_or(text.len())])
+        .filter(|name| !name.is_empty() && !name.starts_with(b"="))
 }
 
 #[cfg(test)]

@@ -12,11 +12,13 @@ use super::tasks::TASKS_MAX;
 use super::{Lines, SpanKind, SpanSink, TaskLabel, Tasks};
 use crate::import::ImportError;
 use crate::text::errno;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::BufRead;
 
 /// Address space of threads that the log identifies only by name.
 const SPACE_OF_NAMES: u32 = 1;
+/// What strace prints before the number of a thread that it begins to follow.
+const ATTACHED: &[u8] = b"Process ";
 
 /// Reads the log.
 ///
@@ -26,7 +28,9 @@ pub fn read(input: &mut dyn BufRead, sink: &mut dyn SpanSink) -> Result<u64, Imp
     let mut lines = Lines::new(input);
     let mut tasks = Tasks::default();
     let mut named: HashMap<Vec<u8>, u32> = HashMap::new();
+    let mut tracees = Tracees::default();
     while let Some(line) = lines.next_line()? {
+        tracees.attach(split_attached(line.bytes).1);
         // Arguments aren't needed, but a line that was cut has lost its result.
         let logged = LogLine::of(line.bytes);
         let Some(logged) = logged.filter(|_| !line.cut) else {
@@ -35,10 +39,10 @@ pub fn read(input: &mut dyn BufRead, sink: &mut dyn SpanSink) -> Result<u64, Imp
             } else if !is_aside(line.bytes) {
                 sink.trouble(line.number, "a line that is not understood");
             }
+            tracees.end(line.bytes);
             continue;
         };
-        let calls = match logged.task {
-            Thread::Number(number) => tasks.numbered("thread", number, line.number, sink),
+        let calls = match tracees.resolve(logged.task) {
             Thread::Name(name) => {
                 let next = named.len() as u32;
                 let known = named.get(name).copied();
@@ -53,6 +57,10 @@ pub fn read(input: &mut dyn BufRead, sink: &mut dyn SpanSink) -> Result<u64, Imp
                 };
                 tasks.of(label, line.number, sink)
             }
+            Thread::Number(number) | Thread::Tracee(number) => {
+                tasks.numbered("thread", number, line.number, sink)
+            }
+            Thread::Only => tasks.numbered("thread", 0, line.number, sink),
         };
         let Some(calls) = calls else { continue };
         let syscall = sink.name(logged.syscall);
@@ -85,7 +93,66 @@ pub fn read(input: &mut dyn BufRead, sink: &mut dyn SpanSink) -> Result<u64, Imp
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Thread<'a> {
     Number(u32),
+    /// `[pid 4170]`, which strace prints on a terminal while it follows several threads.
+    Tracee(u32),
+    /// The line names none: it is of the only one.
+    Only,
     Name(&'a [u8]),
+}
+
+/// The threads that strace follows, as far as it numbers them.
+#[derive(Debug, Default)]
+struct Tracees {
+    /// Those that have not ended.
+    living: HashSet<u32>,
+    /// Whether lines of a thread came before its number.
+    is_begun: bool,
+    /// The number of that thread, when it is known.
+    first: Option<u32>,
+}
+
+impl Tracees {
+    /// Takes the number of a thread that strace begins to follow.
+    fn attach(&mut self, number: Option<u32>) {
+        if self.living.len() < TASKS_MAX {
+            self.living.extend(number);
+        }
+    }
+
+    /// The thread of a line, by one name for all its lines: a thread whose lines first had no number keeps none.
+    fn resolve<'a>(&mut self, task: Thread<'a>) -> Thread<'a> {
+        let number = match task {
+            Thread::Tracee(number) => number,
+            // Only one has not ended, and it isn't the first, whose number is not known yet.
+            Thread::Only if self.living.len() == 1 && self.is_begun == self.first.is_some() => {
+                self.living.iter().next().copied().unwrap_or(0)
+            }
+            Thread::Only => {
+                self.is_begun = true;
+                return task;
+            }
+            _ => return task,
+        };
+        // strace tells of all but those that it began with.
+        if self.is_begun && self.first.is_none() && !self.living.contains(&number) {
+            self.first = Some(number);
+        }
+        self.attach(Some(number));
+        if self.first == Some(number) {
+            Thread::Only
+        } else {
+            Thread::Tracee(number)
+        }
+    }
+
+    /// Takes a line that is no call: `[pid  4171] +++ exited with 0 +++` ends a thread.
+    fn end(&mut self, line: &[u8]) {
+        let (task, rest) = split_task(line);
+        if let (Thread::Tracee(number), true) = (task, split_time(rest).1.starts_with(b"+++ ")) {
+            self.resolve(task);
+            self.living.remove(&number);
+        }
+    }
 }
 
 /// A line of a log.
@@ -109,7 +176,8 @@ struct SyscallReturn {
 
 impl<'a> LogLine<'a> {
     fn of(line: &'a [u8]) -> Option<LogLine<'a>> {
-        let (task, rest) = split_task(line.trim_ascii_end());
+        let (line, attached) = split_attached(line.trim_ascii_end());
+        let (task, rest) = split_task(line);
         let (time_ns, rest) = split_time(rest);
         if let Some(rest) = rest.strip_prefix(b"<... ") {
             let end = name_length(rest).filter(|end| rest.get(*end) == Some(&b' '))?;
@@ -123,11 +191,12 @@ impl<'a> LogLine<'a> {
             });
         }
         let end = name_length(rest).filter(|end| rest.get(*end) == Some(&b'('))?;
-        let goes_on = rest.ends_with(b"<unfinished ...>");
-        let returned = returned(&rest[end..]);
-        if !goes_on && memchr::memmem::rfind(rest, b") ").is_none() {
+        let goes_on = attached.is_some() || rest.ends_with(b"<unfinished ...>");
+        // A line of another kind may begin like a call: `worker(void*);spin(int) 7`.
+        if !goes_on && split_result(rest).is_none() {
             return None;
         }
+        let returned = returned(&rest[end..]);
         Some(LogLine {
             task,
             time_ns,
@@ -147,11 +216,7 @@ fn name_length(text: &[u8]) -> Option<usize> {
 
 /// `) = 3`, `) = ENOENT`, `) = -1 ENOENT (No such file or directory) <0.000012>`; `) = ?` is a call that never returns.
 fn returned(rest: &[u8]) -> Option<SyscallReturn> {
-    let at = memchr::memmem::rfind(rest, b" = ")?;
-    if !rest[..at].trim_ascii_end().ends_with(b")") && !rest[..at].ends_with(b">") {
-        return None;
-    }
-    let mut words = rest[at + 3..]
+    let mut words = split_result(rest)?
         .split(|byte| *byte == b' ')
         .filter(|word| !word.is_empty());
     let value = words.next()?;
@@ -169,6 +234,13 @@ fn returned(rest: &[u8]) -> Option<SyscallReturn> {
         result,
         length_ns: length.and_then(seconds_ns),
     })
+}
+
+/// What follows the last ` = `, if arguments end before it.
+fn split_result(rest: &[u8]) -> Option<&[u8]> {
+    let at = memchr::memmem::rfind(rest, b" = ")?;
+    let before = rest[..at].trim_ascii_end();
+    (before.ends_with(b")") || before.ends_with(b">")).then(|| &rest[at + 3..])
 }
 
 fn number(value: &[u8]) -> Option<i64> {
@@ -190,16 +262,35 @@ fn split_task(line: &[u8]) -> (Thread<'_>, &[u8]) {
     {
         let behind = rest[end + 2..].trim_ascii_start();
         let name = &rest[..end];
-        let digits = name.strip_prefix(b"pid").unwrap_or(name).trim_ascii();
-        let number = unsigned(digits).and_then(|number| u32::try_from(number).ok());
-        return (number.map_or(Thread::Name(name), Thread::Number), behind);
+        let tracee = name.strip_prefix(b"pid").and_then(small);
+        let task = match (tracee, small(name)) {
+            (Some(number), _) => Thread::Tracee(number),
+            (None, Some(number)) => Thread::Number(number),
+            (None, None) => Thread::Name(name),
+        };
+        return (task, behind);
     }
     let end = line.iter().position(|byte| *byte == b' ').unwrap_or(0);
-    let number = unsigned(&line[..end]).and_then(|number| u32::try_from(number).ok());
-    match number {
+    match small(&line[..end]) {
         Some(number) => (Thread::Number(number), line[end..].trim_ascii_start()),
-        None => (Thread::Number(0), line),
+        None => (Thread::Only, line),
     }
+}
+
+/// Splits off `strace: Process 4171 attached`, which strace also prints into the line of the call that made it.
+fn split_attached(line: &[u8]) -> (&[u8], Option<u32>) {
+    let split = || {
+        let head = line.strip_suffix(b" attached")?;
+        let at = memchr::memmem::rfind(head, ATTACHED)?;
+        let number = small(&head[at + ATTACHED.len()..])?;
+        Some((&line[..at], Some(number)))
+    };
+    split().unwrap_or((line, None))
+}
+
+/// A number of a thread.
+fn small(digits: &[u8]) -> Option<u32> {
+    unsigned(digits.trim_ascii()).and_then(|number| u32::try_from(number).ok())
 }
 
 /// Seconds since 1970, as with -ttt. Times of day (-t) and differences (-r) are ignored.
@@ -273,6 +364,42 @@ hello (there)
             [10, 11].map(|line| (line, "a line that is not understood".to_owned()))
         );
         assert_eq!(sink.tasks[1].2, b"worker one");
+    }
+
+    #[test]
+    fn a_thread_that_strace_numbers_at_times_is_one() {
+        let text = "\
+execve(\"/bin/sh\", [\"sh\"], 0x7f) = 0
+clone(child_stack=NULL, flags=SIGCHLDstrace: Process 4171 attached
+ <unfinished ...>
+[pid  4171] read(3,  <unfinished ...>
+[pid  4170] <... clone resumed>) = 4171
+[pid  4170] wait4(-1,  <unfinished ...>
+[pid  4171] <... read resumed>\"\", 1) = 0
+[pid  4171] exit_group(0) = ?
+[pid  4171] +++ exited with 0 +++
+<... wait4 resumed>[{WIFEXITED(s) && WEXITSTATUS(s) == 0}], 0, NULL) = 4171
+--- SIGCHLD {si_signo=SIGCHLD} ---
+fork() = 4172
+strace: Process 4172 attached
+[pid  4170] exit_group(0) = ?
+[pid  4170] +++ exited with 0 +++
+brk(NULL) = 0x1000
+";
+        let mut sink = SpanCollector::default();
+        read(&mut text.as_bytes(), &mut sink).unwrap();
+        assert_eq!(sink.troubles, []);
+        let expected = [
+            "0/0 execve 0 ?",
+            "0/0 clone 0 ?",
+            "0/4171 read 0 ?",
+            "0/0 wait4 0 ?",
+            "0/0 fork 0 ?",
+            "0/4172 brk 0 ?",
+            "0/0 exit_group 0 ? cut",
+            "0/4171 exit_group 0 ? cut",
+        ];
+        assert_eq!(sink.lines(), expected);
     }
 
     #[test]

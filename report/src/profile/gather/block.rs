@@ -202,9 +202,9 @@ impl BlockReader<'_, '_> {
         account.read += 1;
         let weight = match filter.verdict(self.recording, row) {
             Verdict::Counts(weight) => weight,
-            Verdict::OtherUnit => {
+            Verdict::OtherUnit(weight) => {
                 let left_out = account.other_units.entry(Unit::of(row)).or_default();
-                *left_out = left_out.saturating_add(Unit::weigh(row).amount);
+                *left_out = left_out.saturating_add(weight.amount);
                 return;
             }
             Verdict::Outside => {

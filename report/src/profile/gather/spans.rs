@@ -25,7 +25,9 @@ pub(super) struct Kept {
     task: Task,
     /// Whether the filters let it count.
     inside: bool,
-    /// Whether no call of the same function is around it.
+    /// Whether its length is known and counts.
+    adds: bool,
+    /// Whether it does, and no such call of the same function is around it.
     outermost: bool,
     /// In the tree of a slow call, if it is in one.
     slow: Option<NodeId>,
@@ -47,7 +49,7 @@ struct Joining<'j, 'g, 'a, 's, 'e> {
     block: (u64, Vec<Option<LabelId>>),
     /// Roots of tasks' stacks, and whether they count.
     tasks: HashMap<Task, (NodeId, bool)>,
-    /// How many calls of a label a task has open.
+    /// How many calls of a label that add a length a task has open.
     open: WordMap<(Task, LabelId), u32>,
 }
 
@@ -123,6 +125,11 @@ impl Joining<'_, '_, '_, '_, '_> {
         label
     }
 
+    /// Whether `--focus` and `--ignore` let a stack count.
+    fn is_focused(&self, passed: Passed) -> bool {
+        !passed.ignore && (self.gathering.options.filter.focus.is_none() || passed.focus)
+    }
+
     /// Whether a call may be one of the slowest: it is what `--focus` asks for, not only within it.
     fn is_wanted(&self, label: LabelId, passed: Passed) -> bool {
         let flags = self.gathering.flags.get(label as usize);
@@ -149,12 +156,16 @@ impl Visit for Joining<'_, '_, '_, '_, '_> {
         let here = self.gathering.step(from, label, self.profile);
         let start_ns = self.gathering.recording.start_ns();
         let since_ns = row.start_ns.map(|ns| ns.saturating_sub(start_ns));
-        let open = self.open.entry((row.task, label)).or_insert(0);
-        *open += 1;
-        let outermost = *open == 1;
         self.profile.account.read += 1;
         crate::work::take(STEPS_PER_CALL);
         let inside = inside && self.gathering.options.filter.has_time(since_ns);
+        let adds = inside && row.length_ns.is_some() && self.is_focused(here.1);
+        let mut outermost = false;
+        if adds {
+            let open = self.open.entry((row.task, label)).or_insert(0);
+            *open += 1;
+            outermost = *open == 1;
+        }
         let length_ns = row
             .length_ns
             .filter(|_| inside && self.is_wanted(label, here.1));
@@ -171,6 +182,7 @@ impl Visit for Joining<'_, '_, '_, '_, '_> {
             task: row.task,
             inside,
             slow: self.slowest.enter(row.task, label, around, wanted),
+            adds,
             outermost,
             number: call.number,
             length_ns: row.length_ns,
@@ -185,19 +197,22 @@ impl Visit for Joining<'_, '_, '_, '_, '_> {
     }
 
     fn leave(&mut self, kept: Kept, own_ns: Option<u64>) {
-        if let Some(open) = self.open.get_mut(&(kept.task, kept.label)) {
+        if kept.adds
+            && let Some(open) = self.open.get_mut(&(kept.task, kept.label))
+        {
             *open -= 1;
         }
         let own = own_ns.unwrap_or(0);
         self.slowest.leave(kept.task, kept.slow, kept.number, own);
         let (node, passed) = kept.here;
         let number = self.gathering.number;
+        let is_focused = self.is_focused(passed);
         let account = &mut self.profile.account;
         if !kept.inside {
             account.outside += 1;
             return;
         }
-        if passed.ignore || self.gathering.options.filter.focus.is_some() && !passed.focus {
+        if !is_focused {
             account.unfocused += 1;
             return;
         }

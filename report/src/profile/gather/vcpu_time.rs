@@ -27,11 +27,19 @@ use uprof::{State, Stop, Task};
 
 /// Reasons that have a box of their own above one stack; those with less time share one.
 const REASONS_MAX: usize = 64;
+/// Most pairs of a stack at a site and a stack that handled its exits for a reason. If there would be more, the
+/// handlers with the fewest samples are left out: their time is the place's own.
+const PAIRS_MAX: usize = 1 << 16;
+/// Stacks of handlers that are kept however many stacks are at the site.
+const HANDLERS_MIN: usize = 64;
 /// The box of what has no address.
 const NO_ADDRESS: &str = "(address not known)";
 
 /// Stacks with their samples, or time.
 type Stacks = Vec<(NodeId, u64)>;
+
+/// Frames of handlers from the outermost on, with the samples that they share a place's time by.
+type Handlers = Vec<(Vec<LabelId>, u64)>;
 
 /// Samples of one vCPU.
 #[derive(Default)]
@@ -117,7 +125,8 @@ pub(super) fn gather(
         };
         joining.join(&rows);
         flags = joining.gathering.flags;
-        profile.account.add_recording(recording);
+        let seconds = options.filter.seconds(recording);
+        profile.account.add_recording(recording, seconds);
         let sampled = of_samples.next().unwrap_or_default();
         profile.account.forced = sampled.account.forced;
         profile.account.undecoded = sampled.account.undecoded;
@@ -567,12 +576,17 @@ impl<'a> Joining<'_, 'a, '_, '_> {
                 (Place::Hypervisor, hypervisor_ns),
                 (Place::Monitor, monitor_ns),
             ];
-            let mut parts = parts.map(|(place, ns)| (place, Ration::new(ns, all, true)));
+            let parts = parts.into_iter().filter(|(_, ns)| *ns > 0);
+            let parts = parts.map(|(place, ns)| {
+                let handlers = self.handlers(place, &handlers, heres.len());
+                (place, Ration::new(ns, all, true), handlers)
+            });
+            let mut parts: Vec<(Place, Ration, Handlers)> = parts.collect();
             for (here, count) in &heres {
                 let here = self.step(*here, label);
-                for (place, ration) in &mut parts {
+                for (place, ration, handlers) in &mut parts {
                     let ns = ration.take(*count);
-                    self.put_handlers((here, *place), ns, &handlers, &moments);
+                    self.put_handlers((here, *place), ns, handlers, &moments);
                 }
             }
         }
@@ -628,29 +642,46 @@ impl<'a> Joining<'_, 'a, '_, '_> {
         }
     }
 
+    /// The stacks of a place that each stack at a site has above it, if there are so many of these. Those left out are
+    /// one without frames.
+    fn handlers(&mut self, place: Place, stacks: &HandlerStacks, heres: usize) -> Handlers {
+        let of_place = stacks.range((place, ROOT)..=(place, NodeId::MAX));
+        let mut stacks: Stacks = of_place.map(|((_, node), count)| (*node, *count)).collect();
+        let most = (PAIRS_MAX / heres.max(1)).max(HANDLERS_MIN);
+        let mut others = u64::from(stacks.is_empty());
+        if stacks.len() > most {
+            stacks.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+            others = stacks.drain(most..).map(|(_, count)| count).sum();
+        }
+        let labels = &mut self.profile.labels;
+        let named = stacks.into_iter();
+        let named = named.map(|(node, count)| (self.monitor.frames(place, node, labels), count));
+        named.chain([(Vec::new(), others)]).collect()
+    }
+
     /// Adds time at a place below `here`, shared over the stacks that handled it there.
     fn put_handlers(
         &mut self,
         (here, place): ((NodeId, Passed), Place),
         ns: u64,
-        handlers: &HandlerStacks,
+        handlers: &Handlers,
         moments: &Moments,
     ) {
-        let first = (place, ROOT);
-        let stacks = || handlers.range(first..=(place, NodeId::MAX));
-        let all: u128 = stacks().map(|(_, count)| u128::from(*count)).sum();
-        if ns == 0 || all == 0 {
-            return self.put_place(here, place, ns, moments);
+        if ns == 0 {
+            return;
         }
+        work::take(handlers.len() as u64);
         let here = self.box_of(here, place);
+        let all: u128 = handlers.iter().map(|(_, count)| u128::from(*count)).sum();
         let mut ration = Ration::new(ns, all, true);
-        for ((_, node), count) in stacks() {
+        for (frames, count) in handlers {
             let ns = ration.take(*count);
-            let frames = self.monitor.frames(place, *node, &mut self.profile.labels);
-            let top = frames
-                .into_iter()
-                .fold(here, |here, label| self.step(here, label));
-            self.put(top, ns, moments);
+            if ns > 0 {
+                work::take(frames.len() as u64);
+                let frames = frames.iter();
+                let top = frames.fold(here, |here, label| self.step(here, *label));
+                self.put(top, ns, moments);
+            }
         }
     }
 

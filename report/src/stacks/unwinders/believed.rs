@@ -3,7 +3,7 @@
 
 use super::{UnwindState, Unwinders, View};
 use crate::unwind::Landing;
-use uprof::cold::{LossReason, TargetKind};
+use uprof::cold::TargetKind;
 use uprof::cpu::is_kernel_address;
 use uprof::{Found, Frame, FrameKind, Row, Stop};
 
@@ -139,10 +139,7 @@ impl Unwinders<'_, '_> {
     /// Whether the recording has all mappings of the space of `view`, so that all code is in them.
     pub(super) fn has_all_code(&self, view: View, time_ns: u64) -> bool {
         let recording = self.recording;
-        let is_lost = |reason| reason == LossReason::EventsLost;
-        if recording.metadata().target.kind != TargetKind::Process
-            || recording.losses().iter().any(|loss| is_lost(loss.reason))
-        {
+        if recording.metadata().target.kind != TargetKind::Process || self.has_lost_events {
             return false;
         }
         // The list of all mappings takes longer than the rest.

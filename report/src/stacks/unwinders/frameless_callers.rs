@@ -5,14 +5,14 @@
 //!
 //! [`Frameless`]: crate::unwind::Frameless
 
+use super::missing_caller::Stitched;
 use super::{UnwindState, Unwinders, View};
 use crate::recording::spaces::ModuleId;
-use crate::unwind::splice::{Recorded, Rest};
 use crate::unwind::{CalledOn, enclosing};
 use std::ops::Range;
 use uprof::cpu::Call;
 use uprof::image::MissedCaller;
-use uprof::{Found, Frame, Row, Stop};
+use uprof::{Found, Frame, FrameKind, Row, Stop};
 
 /// A function without a frame in a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,7 +26,7 @@ pub(super) struct Edge {
 
 /// How the chain goes on from it.
 #[derive(Clone, Copy, Debug)]
-enum Caller {
+pub(super) enum Caller {
     /// With its caller.
     Next,
     /// With the caller of this one.
@@ -34,41 +34,44 @@ enum Caller {
     Unknown,
 }
 
-/// The same, and what a bundle says of it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct FoundCaller {
-    caller: Caller,
-    stored: Option<(ModuleId, MissedCaller)>,
-}
-
-impl UnwindState {
-    /// The callers that were found of functions without a frame.
-    pub(crate) fn missed_callers(&self) -> impl Iterator<Item = (ModuleId, MissedCaller)> {
-        self.frameless_callers.values().filter_map(|one| one.stored)
-    }
-}
-
 impl Unwinders<'_, '_> {
-    /// Goes on from the last of `frames`, which has no frame of its own and called with another stack, with the chain
-    /// from number `from` on.
-    pub(super) fn go_on_from_frameless(
+    /// Adds the callers that the chain of a stack misses, from the last of its unwound frames on if that called with
+    /// another stack (`is_switched`), and returns why it ends there if a caller is not known.
+    pub(super) fn add_callers_of_frameless(
         &self,
         held: &mut UnwindState,
         row: &Row<'_>,
         view: View,
-        frames: &mut Vec<Frame>,
-        (recorded, mut from): (&Recorded<'_>, usize),
-    ) -> Rest {
-        let end = |stop| Rest {
-            stop,
-            from: recorded.chain.len(),
+        stack: Stitched<'_>,
+        is_switched: bool,
+    ) -> Option<Stop> {
+        let Stitched {
+            frames,
+            chain,
+            outer: from,
+        } = stack;
+        let (_, unwinder) = self.held(held, row, view);
+        if !unwinder.has_frameless() {
+            return None;
+        }
+        let is_frameless = |frame: &Frame| {
+            let address = frame.lookup_address();
+            frame.kind == FrameKind::Return && unwinder.frameless_at(address).is_some()
         };
+        let rest = &chain[*from..];
+        let is_last = frames.last().is_some_and(is_frameless);
+        if !is_last || rest.is_empty() && !is_switched {
+            let first = 1 + rest.iter().position(is_frameless)?;
+            frames.extend_from_slice(&rest[..first]);
+            *from += first;
+        }
         while let [before @ .., function] = frames.as_slice() {
-            let next = recorded.chain.get(from).copied();
+            let next = chain.get(*from).copied();
             let (_, unwinder) = self.held(held, row, view);
-            match unwinder.frameless_at(function.lookup_address()) {
-                None => {}
-                Some(CalledOn::Schedulers) => return end(Stop::Complete),
+            let stop = match unwinder.frameless_at(function.lookup_address()) {
+                None => None,
+                Some(CalledOn::Schedulers) => Some(Stop::Complete),
+                Some(CalledOn::ForFrameless) => Some(Stop::BadRule),
                 Some(stack) => {
                     let edge = Edge {
                         callee: before.last().copied().filter(|_| stack == CalledOn::Other),
@@ -76,25 +79,28 @@ impl Unwinders<'_, '_> {
                         next,
                     };
                     match self.caller_of(held, row, view, edge) {
-                        Caller::Next => {}
-                        Caller::Missing(caller) => frames.push(caller),
-                        Caller::Unknown => return end(Stop::BadRule),
+                        Caller::Next => None,
+                        Caller::Missing(caller) => {
+                            frames.push(caller);
+                            None
+                        }
+                        Caller::Unknown => Some(Stop::BadRule),
                     }
                 }
+            };
+            if stop.is_some() {
+                *from = chain.len();
+                return stop;
             }
-            let Some(next) = next else { break };
-            frames.push(next);
-            from += 1;
+            frames.push(next?);
+            *from += 1;
         }
-        Rest {
-            stop: recorded.stop,
-            from,
-        }
+        None
     }
 
     fn caller_of(&self, held: &mut UnwindState, row: &Row<'_>, view: View, edge: Edge) -> Caller {
         if let Some(known) = held.frameless_callers.get(&(view, edge)) {
-            return known.caller;
+            return *known;
         }
         let in_image = self.in_image(row, edge);
         let by_code = self.caller_by_code(held, row, view, edge);
@@ -107,26 +113,25 @@ impl Unwinders<'_, '_> {
                 _ => Caller::Missing(missed(edge.function.address.wrapping_add(by))),
             })
         });
-        let stored = in_image.and_then(|(module, [callee, function, next])| {
-            let caller = match caller? {
-                Caller::Unknown => return None,
-                Caller::Next => 0,
-                Caller::Missing(caller) => {
-                    let by = caller.address.wrapping_sub(edge.function.address);
-                    function.wrapping_add(by)
-                }
-            };
+        let stored = match caller {
+            Some(Caller::Next) => Some(0),
+            Some(Caller::Missing(caller)) => {
+                let by = caller.address.wrapping_sub(edge.function.address);
+                in_image.map(|(_, [_, function, _])| function.wrapping_add(by))
+            }
+            Some(Caller::Unknown) | None => None,
+        };
+        if let (Some((module, [callee, function, next])), Some(caller)) = (in_image, stored) {
             let stored = MissedCaller {
                 callee,
                 function,
                 next,
                 caller,
             };
-            Some((module, stored))
-        });
+            held.missed_callers.push((module, stored));
+        }
         let caller = caller.unwrap_or(Caller::Unknown);
-        let found = FoundCaller { caller, stored };
-        held.frameless_callers.insert((view, edge), found);
+        held.frameless_callers.insert((view, edge), caller);
         caller
     }
 

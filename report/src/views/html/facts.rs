@@ -133,7 +133,10 @@ fn grouped(lines: Vec<(String, String)>) -> Vec<(String, String)> {
     let mut groups: Vec<(String, String)> = Vec::new();
     for (name, value) in lines {
         match groups.last_mut().filter(|_| name.is_empty()) {
-            Some((_, before)) => *before = format!("{before}\n{value}"),
+            Some((_, before)) => {
+                before.push('\n');
+                before.push_str(&value);
+            }
             None => groups.push((name, value)),
         }
     }

@@ -32,6 +32,11 @@ impl Slices {
         }
     }
 
+    /// The number of the thread.
+    pub(super) fn task(&self) -> TaskId {
+        self.task
+    }
+
     /// Begins a slice inside the open ones.
     pub(super) fn begin(
         &mut self,

@@ -53,7 +53,8 @@ fn beginnings_and_ends_are_paired_by_thread() {
 {"ph":"X","ts":-1,"dur":1,"pid":1,"tid":7,"name":"early"},
 {"ph":"X","ts":12,"dur":-1,"pid":1,"tid":7,"name":"backwards"},
 {"ph":"b","ts":12,"id":1,"pid":1,"tid":7,"name":"async"},
-{"ph":"B","ts":13,"pid":1,"tid":7,"name":"open"}
+{"ph":"B","ts":13,"pid":1,"tid":7,"name":"open"},
+{"ph":"M","pid":1,"tid":"io","name":"thread_name","args":{"name":"disk"}}
 ],"displayTimeUnit":"ns"}"#,
     );
     let io = u32::MAX;
@@ -66,7 +67,7 @@ fn beginnings_and_ends_are_paired_by_thread() {
     ];
     assert_eq!(sink.lines(), expected);
     assert_eq!(sink.tasks[0].2, "wörker".as_bytes());
-    assert_eq!(sink.tasks[1].2, b"io");
+    assert_eq!(sink.tasks[1].2, b"disk");
     let lines: Vec<u64> = sink.troubles.iter().map(|(line, _)| *line).collect();
     assert_eq!(lines, [11, 12, 13, 5, 10]);
 }
@@ -98,6 +99,55 @@ fn an_event_beyond_the_window_is_told_as_late() {
         spans(&format!("[{text}]")).troubles
     };
     assert_eq!(late(WINDOW), []);
-    let what = "an event comes more than 65,536 events too late".to_owned();
+    let what = "an event comes too late to be sorted among those of its thread".to_owned();
     assert_eq!(late(WINDOW + 2), [(WINDOW as u64 + 3, what)]);
+}
+
+/// Of each thread, the inner slices come before the outer one.
+#[test]
+fn threads_one_after_the_other_are_sorted_each_by_itself() {
+    let slice = |thread: usize, time: usize, length: usize, name: &str| {
+        format!(
+            r#"{{"ph":"X","ts":{time},"dur":{length},"pid":1,"tid":{thread},"name":"{name}"}},"#
+        )
+    };
+    let mut text = "[".to_owned();
+    for time in 0..=WINDOW {
+        text += &slice(1, 10 + time, 1, "a");
+    }
+    text += &slice(2, 2, 1, "inner");
+    text += &slice(2, 5, 1, "inner");
+    text += &slice(2, 1, 8, "outer");
+    let sink = spans(&text);
+    assert_eq!(sink.troubles, []);
+    let second: Vec<String> = sink
+        .lines()
+        .into_iter()
+        .filter(|line| line.starts_with("1/2 "))
+        .collect();
+    let expected = ["1/2 inner 1 1000", "1/2 inner 1 1000", "1/2 outer 0 8000"];
+    assert_eq!(second, expected);
+}
+
+/// So many events of so many threads are more than are held back; those that are let go of are the earliest.
+#[test]
+fn events_of_all_threads_that_are_held_back_are_bounded() {
+    let mut reader = Reader::default();
+    let mut sink = SpanCollector::default();
+    let threads = 1 + HELD_MAX / WINDOW;
+    for time in 0..WINDOW {
+        for thread in 0..threads {
+            let text = format!(r#"{{"ph":"X","ts":{time},"dur":1,"tid":{thread},"name":"a"}}"#);
+            reader.event(text.as_bytes(), 1, &mut sink).unwrap();
+        }
+    }
+    let waiting = reader.tasks.iter().map(|task| task.waiting.len());
+    assert_eq!(waiting.sum::<usize>(), reader.held);
+    assert!((HELD_MAX / 2..=HELD_MAX).contains(&reader.held));
+    reader.take_rest(&mut sink).unwrap();
+    for task in &mut reader.tasks {
+        task.slices.finish(&mut sink).unwrap();
+    }
+    assert_eq!(sink.spans.len(), WINDOW * threads);
+    assert_eq!(sink.troubles, []);
 }

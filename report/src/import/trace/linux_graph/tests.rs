@@ -79,6 +79,22 @@ fn columns_of_tracefs_are_found() {
 }
 
 #[test]
+fn a_return_value_is_no_part_of_a_name() {
+    for value in ["", " = 0x0", " (ret=0x0)", " ret=0x0"] {
+        let sink = spans(&format!(
+            " 0)               |  migrate() {{\n 0)   2.310 us    |    find(); /*{value} */\n \
+             0)   4.263 us    |  }} /* migrate{value} */\n"
+        ));
+        assert_eq!(
+            sink.lines(),
+            ["2/0 find 1 2310", "2/0 migrate 0 4263"],
+            "{value}"
+        );
+        assert_eq!(sink.troubles, []);
+    }
+}
+
+#[test]
 fn a_cpu_that_changes_threads_has_calls_of_both() {
     let sink = spans(
         " 0)               |  schedule() {

@@ -36,7 +36,10 @@ function spread(sums, start, from, length, bins) {
 const HEAT_ROWS = 50
 const HEAT_COLUMNS_MAX = 600
 
-/** A heat map: a column a second, or several seconds where there are too many; its parts upwards. */
+/**
+ * A heat map: a column a second, or several seconds where there are too many; its parts upwards. A cell has the weights
+ * in its time: samples, or nanoseconds.
+ */
 export function heat(profile, counts, tasks, end) {
   const { times, stacks, weights, about } = profile
   const second = 1e9 / about.tick_ns
@@ -51,5 +54,7 @@ export function heat(profile, counts, tasks, end) {
     if (isWait) spread(cells, 0, at, weights[sample] / cell, cells.length)
     else cells[Math.floor(at)] += weights ? weights[sample] : 1
   }
+  // Of waits they have the number of threads that waited.
+  if (isWait) cells.forEach((threads, at) => (cells[at] = threads * cell * about.tick_ns))
   return { columns, rows: HEAT_ROWS, cell, cells, most: cells.reduce((most, one) => Math.max(most, one), 0) }
 }
