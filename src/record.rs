@@ -425,10 +425,10 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     })
 }
 
-/// Whether the recording is a regular file, which can be read again.
+/// Whether the recording is a file of its own, which can be read again: a link is to where standard output goes.
 #[cfg(feature = "report")]
 fn is_regular(path: &Path) -> bool {
-    path != Path::new("-") && std::fs::metadata(path).is_ok_and(|found| found.is_file())
+    path != Path::new("-") && std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file())
 }
 
 /// A path, quoted for a shell where needed.

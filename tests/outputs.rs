@@ -246,7 +246,7 @@ fn a_link_to_standard_output_stays_and_the_file_behind_it_is_written() {
     let (_busy, target) = busy();
     let file = std::fs::File::create(&path).unwrap();
     let mut record = kit::uniprof();
-    record.args(["record", "-F", "499", "-d", "1s", "--no-embed", "-o"]);
+    record.args(["record", "-F", "499", "-d", "1s", "-o"]);
     record.arg(&link).arg(&target);
     let status = record.stdout(file).stderr(Stdio::null()).status();
     assert!(status.unwrap().code() < Some(2));

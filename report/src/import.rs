@@ -186,9 +186,14 @@ pub enum ImportError {
     },
     /// The values of its samples are times that a sample can't have.
     #[error(
-        "it has {0}, which samples can't have: export the recording by `uniprof export -f folded`, and import that"
+        "it has {0}, which samples can't have: export the recording by `uniprof export -f folded`, and import that: a \
+         sample for each microsecond, of at most 10 s together; of more, divide the numbers first, such as by \
+         awk '{{ $NF = int($NF / 1000) }} $NF'"
     )]
     NoSamples(String),
+    /// Its samples are waits whose lengths were not printed.
+    #[error("its offcpu-time has no lengths: print them by `perf script -F +period`")]
+    NoLengths,
     /// One line claims more samples of a stack than anyone can have taken.
     #[error(
         "line {line} claims {count} samples, and at most 10,000,000 in all are imported: divide the numbers first, \

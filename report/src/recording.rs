@@ -69,7 +69,7 @@ pub(crate) const MONOTONIC: &str = "monotonic";
 pub struct Recording {
     name: String,
     source: Source,
-    /// Whether its file belongs to this user or to root, or its bytes are of this program.
+    /// Whether its file belongs to this user or to root, or its bytes came from a recorder (`top -`, `push -`).
     is_ours: bool,
     uuid: Option<[u8; 16]>,
     start_ns: u64,

@@ -276,13 +276,21 @@ fn waits_are_as_long_as_their_numbers_say() {
     assert_eq!((found.samples, found.skipped), (2, 0));
     // In microseconds.
     assert_eq!(export("folded", &recording), "poll 5000000\nread 30000\n");
+    assert!((recording.seconds() - 5.5).abs() < 1e-6);
+    let unsaid = script.replace("30000000 offcpu", "offcpu");
+    let unsaid = unsaid.replace("5000000000 offcpu", "offcpu");
+    assert_eq!(recognize(unsaid.as_bytes()).unwrap().name, "perf-script");
+    let refused = imported("perf-script", &unsaid).map(drop).unwrap_err();
+    assert!(refused.to_string().contains("perf script -F +period"));
     let cycles = script.replace("offcpu-time", "cycles");
     let (recording, _) = imported("perf-script", &cycles).unwrap();
     assert_eq!(export("folded", &recording), "poll 1\nread 1\n");
     for event in ["call-time", "vcpu-time"] {
         let times = script.replace("offcpu-time", event);
         let refused = imported("perf-script", &times).map(drop).unwrap_err();
-        assert!(refused.to_string().starts_with(&format!("it has {event},")));
+        let refused = refused.to_string();
+        assert!(refused.starts_with(&format!("it has {event},")));
+        assert!(refused.ends_with("awk '{ $NF = int($NF / 1000) } $NF'"));
     }
 }
 

@@ -190,13 +190,21 @@ fn filters_take_the_part_of_a_wait_that_lies_inside() {
     let line = found.account.lines().swap_remove(0);
     assert_eq!(
         line,
-        "11.0 ms off CPU in 2 waits (blocked 10.0 ms, ready 1.0 ms) in 0.0 s"
+        "11.0 ms off CPU in 2 waits (blocked 10.0 ms, ready 1.0 ms) of all threads in 0.0 s"
     );
     assert!((found.account.seconds - 0.010).abs() < 1e-9);
+    // Not the samples before, which aren't asked for anyway.
+    assert_eq!(found.account.outside, 1);
     // What a view of samples leaves out is the same part.
     options.filter.unit = Some(Unit::Samples);
     let others = profile(&recording, &options).account.other_units;
     assert_eq!(others.get(&Unit::OffCpu), Some(&(11 * MS)));
+    let mut options = in_unit(Some(Unit::OffCpu));
+    options.filter.vcpus.insert(8);
+    assert_eq!(
+        profile(&recording, &options).account.lines().swap_remove(0),
+        "8.0 ms off CPU in 1 waits (ready 8.0 ms) in 0.0 s"
+    );
     let mut options = in_unit(Some(Unit::OffCpu));
     options.filter.min_wait_ns = Some(MS);
     options.filter.max_wait_ns = Some(10 * MS);

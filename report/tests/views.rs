@@ -529,6 +529,49 @@ fn a_chart_shows_all_time_of_a_vcpu_that_is_always_busy() {
     }
 }
 
+/// Samples of a slow rate are divided among the slots that a fast rate needs.
+#[test]
+fn a_chart_shows_each_rate_as_finely_as_it_is() {
+    let periods_ms = [[1_u64; 400].as_slice(), &[100; 10]].concat();
+    let samples: Vec<made::Made<'_>> = (0..periods_ms.len())
+        .map(|number| made::Made {
+            at_ms: periods_ms[..number].iter().sum(),
+            thread: 7,
+            state: uprof::State::Running,
+            // Two functions take turns of 20 ms, until the rate changes.
+            stack: if number / 20 % 2 == 0 || number >= 400 {
+                &[1, 0]
+            } else {
+                &[2, 0]
+            },
+        })
+        .collect();
+    let recording = open(made::recording(&["main", "work", "rest"], &[], &samples));
+    let mut shown = chart::Chart::default();
+    let mut periods = periods_ms.iter();
+    let mut take = |sampled: &Sampled, _: &Profile| {
+        let mut sampled = *sampled;
+        sampled.unit = Unit::Sampled;
+        sampled.weight.amount = periods.next().unwrap() * 1_000_000;
+        shown.add(&sampled, "sh");
+    };
+    let mut library = Library::default();
+    library.only_given = true;
+    let each = Some(&mut take as &mut _);
+    let options = Options::default();
+    let mut found = gather(&[&recording], &library, &options, &|_, _| {}, each);
+    found.account.unit = Unit::Sampled;
+    let mut out = Vec::new();
+    shown
+        .write(&found, 1_000_000, &titled("made"), &[], &mut out)
+        .unwrap();
+    let svg = String::from_utf8(out).unwrap();
+    let boxes = svg.matches("<title>work (").count();
+    assert_eq!(boxes, 11, "ten turns, and the time after them");
+    let work = width(&svg, "work (") / width(&svg, "sh (7) (");
+    assert!((work - 1.2 / 1.4).abs() < 0.001, "{work}");
+}
+
 #[test]
 fn a_chart_of_short_processes_is_full_of_their_code_and_has_a_key() {
     let stacks: [[u64; 2]; 2] = [[0, 1], [100, 0]];

@@ -226,9 +226,14 @@ impl Spool {
     /// The files that a spool has named. Whatever else is in the folder belongs to somebody else.
     fn files(&self) -> io::Result<Vec<PathBuf>> {
         let entries = fs::read_dir(self.by_descriptor())?;
-        let paths = entries.map(|entry| Ok(self.folder.join(entry?.file_name())));
-        let mut paths = paths.collect::<io::Result<Vec<PathBuf>>>()?;
-        paths.retain(|path| is_spooled(path));
+        let mut paths = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            let path = self.folder.join(entry.file_name());
+            if is_spooled(&path) && entry.file_type()?.is_file() {
+                paths.push(path);
+            }
+        }
         Ok(paths)
     }
 

@@ -80,7 +80,9 @@ pub struct Linux {
     sampled: Addresses,
     recorded: HashSet<u64>,
     /// Processes by the physical address of the page-table root.
-    pub(crate) processes: HashMap<u64, Process>,
+    processes: HashMap<u64, Process>,
+    /// Whether they may have second roots.
+    has_second: bool,
 }
 
 /// Address at which kernels for x86-64 are linked, by default.
@@ -206,6 +208,7 @@ impl Linux {
             sampled: Addresses::default(),
             recorded: HashSet::new(),
             processes: HashMap::new(),
+            has_second: false,
         }
     }
 
@@ -268,7 +271,14 @@ impl Linux {
                 self.processes.entry(root).or_insert(process);
             }
         }
+        self.has_second = has_second(&self.processes, self.arch);
         self.facts.processes = self.processes.len();
+    }
+
+    /// Takes the processes of `later`, the same kernel as it was read again.
+    pub fn add_processes(&mut self, later: Linux) {
+        self.processes.extend(later.processes);
+        self.has_second = has_second(&self.processes, self.arch);
     }
 
     /// Whether its first process executes a program. Before, helpers of the kernel may have come and gone.
@@ -279,7 +289,7 @@ impl Linux {
 
     /// The process whose page tables begin at `root`, by number and name.
     pub fn process_of(&self, root: u64) -> Option<(u32, &str)> {
-        let process = find_process(&self.processes, self.arch, root)?;
+        let process = find_process(&self.processes, self.has_second, root)?;
         Some((process.pid, process.name.as_str()))
     }
 
@@ -413,17 +423,23 @@ impl Linux {
     }
 }
 
-/// The process whose page tables begin at `root`. With page-table isolation a process has two adjacent roots; its own
-/// code runs under the second. There is no isolation if some process's first root is where second ones are.
-fn find_process(processes: &HashMap<u64, Process>, arch: Arch, root: u64) -> Option<&Process> {
-    let has_second = || {
-        let mut roots = processes.keys();
-        arch == Arch::X86_64 && roots.all(|root| root & Roots::SECOND == 0)
-    };
+/// Whether processes may have second roots. With page-table isolation a process has two adjacent roots; its own code
+/// runs under the second. There is no isolation if some process's first root is where second ones are.
+fn has_second(processes: &HashMap<u64, Process>, arch: Arch) -> bool {
+    let mut roots = processes.keys();
+    arch == Arch::X86_64 && roots.all(|root| root & Roots::SECOND == 0)
+}
+
+/// The process whose page tables begin at `root`, its first one or, if processes may have it, its second one.
+fn find_process(
+    processes: &HashMap<u64, Process>,
+    has_second: bool,
+    root: u64,
+) -> Option<&Process> {
     let first = || processes.get(&(root & !Roots::SECOND));
     processes
         .get(&root)
-        .or_else(|| first().filter(|_| has_second()))
+        .or_else(|| first().filter(|_| has_second))
 }
 
 #[cfg(test)]

@@ -53,7 +53,7 @@ impl GuestKernels {
     pub fn add(&mut self, mut linux: Linux) -> Option<&Linux> {
         let boot = linux.boot();
         if let Some(known) = self.known.iter_mut().find(|known| known.boot() == boot) {
-            known.processes.extend(linux.processes);
+            known.add_processes(linux);
             return None;
         }
         match self.known.last() {

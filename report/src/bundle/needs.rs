@@ -170,9 +170,13 @@ pub(super) fn images(
     let modules = by_module.iter();
     let mut images: Vec<Embedded> = modules
         .filter_map(|(module, places)| {
-            let callers = stacks.callers.get(module).into_iter().flatten();
+            let callers: Vec<_> = stacks.callers.get(module).into_iter().flatten().collect();
+            let edge = |one: &MissedCaller| (one.callee, one.function, one.next);
+            // What is of other images is not told apart.
+            let certain = callers.chunk_by(|a, b| edge(a) == edge(b));
+            let certain = certain.filter(|same| same.len() == 1).flatten();
             Some(Embedded {
-                callers: callers.copied().collect(),
+                callers: certain.map(|one| **one).collect(),
                 ..image(recording, symbolizer, *module, places)?
             })
         })

@@ -133,7 +133,7 @@ pub(crate) fn account(profile: &Profile) -> Value {
         "unit": account.unit.name(),
         "read": account.read,
         "counted": account.counted,
-        "filtered": account.outside + account.unfocused,
+        "filtered": account.outside.saturating_add(account.unfocused),
         "other_states": by_state,
         "cut_stacks": cut,
         "late": account.late,

@@ -27,7 +27,8 @@ pub(crate) struct Importer<'a> {
     names: Names,
     /// The first time in the input, at which the recording begins.
     first_ns: Option<u64>,
-    /// End of the recording: after the latest time, or one nanosecond later for each sample without a time.
+    /// End of the recording: after the latest time and the latest wait, or one nanosecond later for each sample
+    /// without a time.
     end_ns: u64,
     /// Number of samples without a time.
     untimed: u64,
@@ -89,13 +90,7 @@ impl<'a> Importer<'a> {
         origin: Origin,
         count: u64,
     ) -> Result<(), ImportError> {
-        let count = if self.is_trial { 1 } else { count };
-        let all = self.imported.samples.saturating_add(count);
-        if all > SAMPLES_MAX {
-            let line = self.imported.lines;
-            return Err(ImportError::TooMany { line, count });
-        }
-        self.imported.samples = all;
+        let count = self.take(count)?;
         self.write(frames, origin, count, None)
     }
 
@@ -106,13 +101,24 @@ impl<'a> Importer<'a> {
         origin: Origin,
         (time_ns, count): (u64, u64),
     ) -> Result<(), ImportError> {
-        let count = if self.is_trial { 1 } else { count };
-        self.imported.samples = self.imported.samples.saturating_add(count);
+        let count = self.take(count)?;
         let (mean_ns, longer) = (time_ns / count.max(1), time_ns % count.max(1));
         for (count, time_ns) in [(longer, mean_ns + 1), (count - longer, mean_ns)] {
             self.write(frames, origin, count, Some(Wait { time_ns, count: 1 }))?;
         }
         Ok(())
+    }
+
+    /// The number of samples to write for a stack that claims `count`. It counts towards the limit of all.
+    fn take(&mut self, count: u64) -> Result<u64, ImportError> {
+        let count = if self.is_trial { 1 } else { count };
+        let all = self.imported.samples.saturating_add(count);
+        if all > SAMPLES_MAX {
+            let line = self.imported.lines;
+            return Err(ImportError::TooMany { line, count });
+        }
+        self.imported.samples = all;
+        Ok(count)
     }
 
     fn write(
@@ -149,7 +155,10 @@ impl<'a> Importer<'a> {
                     self.end_ns
                 }
             };
-            self.end_ns = self.end_ns.max(time_ns.saturating_add(1));
+            // Without times, a wait takes no more of the recording than a sample.
+            let length_ns = origin.time_ns.and(wait).map_or(0, |wait| wait.time_ns);
+            let end_ns = time_ns.saturating_add(length_ns.max(1));
+            self.end_ns = self.end_ns.max(end_ns);
             let task = Task {
                 space: 0,
                 vcpu: origin.vcpu,
@@ -280,4 +289,24 @@ pub(super) fn split_offset(text: &str) -> (&str, u64) {
     split
         .filter(|(name, _)| !name.is_empty())
         .unwrap_or((text, 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_count_towards_the_limit_of_samples() {
+        let mut out = Vec::new();
+        let mut importer = Importer::new(&mut out, Metadata::default(), [7; 16]);
+        importer.imported.samples = SAMPLES_MAX - 1;
+        let origin = Origin {
+            time_ns: Some(5),
+            vcpu: 0,
+            stop: Stop::Unsaid,
+        };
+        importer.waits(&[], origin, (30, 1)).unwrap();
+        let refused = importer.waits(&[], origin, (30, 1)).unwrap_err();
+        assert!(matches!(refused, ImportError::TooMany { count: 1, .. }));
+    }
 }

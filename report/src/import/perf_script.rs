@@ -160,12 +160,10 @@ pub(super) fn read(
             }
             let is_wait = event == OFF_CPU;
             let number = text("number").and_then(|number| number.parse::<u64>().ok());
-            let wait_ns = number.filter(|_| is_wait);
-            if is_wait && wait_ns.is_none() {
-                importer.imported.skipped += 1;
-                is_left_out = true;
-                continue;
+            if is_wait && number.is_none() && !importer.is_trial {
+                return Err(ImportError::NoLengths);
             }
+            let wait_ns = is_wait.then_some(number.unwrap_or(0));
             let thread = text("tid")
                 .or(text("pid"))
                 .and_then(|text| text.parse::<u32>().ok());

@@ -11,14 +11,15 @@ use uprof::{State, Stop};
 /// The fewest samples that advice is based on.
 const LEAST: u64 = 20;
 
-/// Counts of a profile, in its unit, except for `rows`, `unfocused`, `waiting` and `paused`, which are samples.
+/// Counts of a profile, in its unit, except for `rows`, `waiting` and `paused`, which are samples. `unfocused` is
+/// samples or calls, but nanoseconds of vCPUs' time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// What counts.
     pub counted: u64,
     /// Number of samples that count, whatever each stands for.
     pub rows: u64,
-    /// Samples that `--focus` and `--ignore` left out.
+    /// What `--focus` and `--ignore` left out.
     pub unfocused: u64,
     /// Incomplete stacks that end after one or two frames.
     pub shallow: u64,

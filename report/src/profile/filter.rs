@@ -80,10 +80,14 @@ impl Filter {
     /// Whether it leaves out samples that count by default.
     pub(crate) fn leaves_out(&self) -> bool {
         let is_of_part = self.from_ns.is_some() || self.to_ns.is_some();
-        let is_of_threads = !self.vcpus.is_empty() || self.thread.is_some();
-        let is_of_processes = !self.pids.is_empty() || self.process.is_some();
         let is_of_stacks = self.focus.is_some() || self.ignore.is_some();
-        is_of_part || is_of_threads || is_of_processes || is_of_stacks || !self.states.is_empty()
+        is_of_part || self.chooses_tasks() || is_of_stacks || !self.states.is_empty()
+    }
+
+    /// Whether it chooses among vCPUs, threads or processes.
+    pub(crate) fn chooses_tasks(&self) -> bool {
+        let is_of_threads = !self.vcpus.is_empty() || self.thread.is_some();
+        is_of_threads || !self.pids.is_empty() || self.process.is_some()
     }
 
     /// Whether a process with this number counts.

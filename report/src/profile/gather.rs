@@ -305,6 +305,7 @@ fn gather_unit(
         stack_bytes = stack_bytes.max(recording.metadata().sampling.stack_bytes);
         let seconds = options.filter.seconds(recording);
         profile.account.add_recording(recording, seconds);
+        profile.account.of_chosen_tasks = options.filter.chooses_tasks();
         let account = profile.end_account(before);
         profile.of_recordings.push(OfRecording {
             account,

@@ -25,13 +25,16 @@ pub struct Account {
     pub counted_rows: BTreeMap<State, Weight>,
     /// Number of samples, waits or calls of the recordings in other units.
     pub other_units: BTreeMap<Unit, u64>,
-    /// Number of samples left out because of time, vCPU or thread.
+    /// Number of samples left out because of time, vCPU, thread or process. They are of the account's unit, but of a
+    /// block that is all before or after the selected time, all samples and waits count.
     pub outside: u64,
+    /// Whether only some vCPUs, threads or processes were asked for.
+    pub of_chosen_tasks: bool,
     /// Number of samples left out because of their state, by state.
     pub by_state: BTreeMap<State, u64>,
     /// Number of counted calls of a trace whose end is missing.
     pub unended: u64,
-    /// Number of samples left out by `--focus` and `--ignore`.
+    /// Number of samples left out by `--focus` and `--ignore`; of vCPUs' time, nanoseconds.
     pub unfocused: u64,
     /// Number of counted samples with a truncated stack, by reason.
     pub cut: BTreeMap<Stop, u64>,
@@ -179,6 +182,7 @@ impl Account {
             counted_rows,
             other_units,
             outside,
+            of_chosen_tasks,
             by_state,
             unended,
             unfocused,
@@ -213,6 +217,7 @@ impl Account {
         }
         add_map(&mut self.other_units, other_units);
         self.outside += outside;
+        self.of_chosen_tasks |= of_chosen_tasks;
         self.unfocused = self.unfocused.saturating_add(*unfocused);
         self.unended += unended;
         self.late += late;
@@ -501,10 +506,10 @@ impl Account {
         let mut line = self.unit.phrase(self.counted);
         line += &format!(" in {waits} waits ({})", states.join(", "));
         if self.seconds > 0.0 {
-            let of_all = if self.outside == 0 {
-                " of all threads"
-            } else {
+            let of_all = if self.of_chosen_tasks {
                 ""
+            } else {
+                " of all threads"
             };
             line + &format!("{of_all} in {:.1} s", self.seconds)
         } else {

@@ -53,7 +53,9 @@ pub(crate) struct UnwindState {
     called: WordMap<(View, u64), Option<Range<u64>>>,
     /// The callers of functions without a frame.
     frameless_callers: HashMap<(View, Edge), Caller>,
-    /// Those of them that a bundle needs, and no block before needed.
+    /// Where functions call others: by view, and by the starts of both.
+    calls: HashMap<(View, [u64; 2]), Vec<u64>>,
+    /// Those of the callers that a bundle needs, and no block before needed.
     missed_callers: Vec<(ModuleId, MissedCaller)>,
 }
 
@@ -142,6 +144,7 @@ impl<'a, 's> Unwinders<'a, 's> {
         }
         if held.frameless_callers.len() > ADDRESSES_KEPT {
             held.frameless_callers.clear();
+            held.calls.clear();
         }
         held.missed_callers.clear();
         locked(&self.spare).push(held);
@@ -277,6 +280,10 @@ impl<'a, 's> Unwinders<'a, 's> {
             outer: &mut from,
         };
         self.add_missing_caller(held, row, view, kernel.len(), stack);
+        if !frames.is_empty() {
+            // Otherwise the recorded chain would be taken as it is.
+            stop = stop.or(Some(row.stop));
+        }
         Unwound {
             stop,
             outer: from..all.len(),

@@ -85,9 +85,12 @@ pub(crate) fn go_on_after_switch(
     let address = frames.get(switch)?.address;
     let behind = &frames[switch + 1..];
     let has = |caller: &Frame| behind.iter().any(|frame| frame.address == caller.address);
+    let is_before = chain.get(1).is_some_and(has);
     let from = match chain.iter().position(|frame| frame.address == address) {
+        // The sample is in the function itself.
+        Some(0) if is_before => return None,
         Some(at) => at + 1,
-        None if chain.get(1).is_some_and(has) => return None,
+        None if is_before => return None,
         // What it called has no record, either.
         None => chain.len().min(1),
     };
@@ -325,6 +328,24 @@ mod tests {
         assert_eq!(joined(&[1, 2, 3], &[]), Some(vec![1, 2, 3]));
         // It called 2 before it changed stacks.
         assert_eq!(joined(&[1, 2, 3, 4, 5], &[1, 5]), None);
+    }
+
+    /// 1 itself was interrupted, and changes stacks.
+    #[test]
+    fn of_an_interrupted_switch_the_chain_counts_once_its_rule_is_wrong() {
+        let from = |unwound: &[u64]| {
+            let chain = returns(&[1, 3, 4], Found::FramePointer);
+            let recorded = Recorded {
+                chain: &chain,
+                stop: Stop::Unsaid,
+                frame_pointer: Some(SP + 16),
+            };
+            let mut frames = returns(unwound, Found::Cfi);
+            let rest = go_on_after_switch(&mut frames, 0, &recorded)?;
+            Some((addresses(&frames), rest.from))
+        };
+        assert_eq!(from(&[1, 2, 3, 4]), None);
+        assert_eq!(from(&[1, 7]), Some((vec![1], 1)));
     }
 
     #[test]

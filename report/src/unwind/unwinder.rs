@@ -177,11 +177,13 @@ impl Unwinder {
             .map(|one| one.stack)
     }
 
-    /// The number of the first of `frames` that called with another stack than that of its rules.
+    /// The number of the first of `frames` that may have another stack than that of its rules.
     pub(crate) fn switch_in(&self, frames: &[Frame]) -> Option<usize> {
-        let is_switch = |frame: &Frame| {
-            let stack = self.frameless_at(frame.lookup_address());
-            frame.kind == FrameKind::Return && stack.is_some_and(|stack| stack != CalledOn::Same)
+        let is_switch = |frame: &Frame| match self.frameless_at(frame.lookup_address()) {
+            None | Some(CalledOn::Same) => false,
+            // It may have been interrupted behind the change of stacks.
+            Some(CalledOn::Other) => true,
+            Some(_) => frame.kind == FrameKind::Return,
         };
         if !self.has_frameless() {
             return None;

@@ -21,7 +21,7 @@ use bands::Bands;
 use calls::InOrder;
 use inferno::flamegraph::Direction;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, Write};
 use std::ops::Range;
 
@@ -89,10 +89,10 @@ struct TimedStack {
 }
 
 /// Slots of time for a thread; equal stacks in a slot are joined.
-const SLOTS: u64 = 4000;
+const SLOTS: u128 = 4000;
 /// Slots of time if there are several threads: one for each pixel of the picture, so that rare stacks are
 /// seen.
-const SLOTS_OF_SEVERAL: u64 = 1180;
+const SLOTS_OF_SEVERAL: u128 = 1180;
 
 /// Start of a thread's first sample or wait, and the time from there to the end of its last.
 fn life(samples: &[TimedStack], period_ns: u64) -> (u64, u64) {
@@ -178,7 +178,7 @@ impl Chart {
         let lives: Vec<(u64, u64)> = lives.collect();
         let all_ns = lives
             .iter()
-            .fold(0_u64, |all, (_, length_ns)| all.saturating_add(*length_ns));
+            .fold(0_u128, |all, (_, length_ns)| all + u128::from(*length_ns));
         if all_ns == 0 {
             return write_nothing(options, &profile.account.lines(), out);
         }
@@ -187,12 +187,13 @@ impl Chart {
         } else {
             SLOTS_OF_SEVERAL
         };
-        // A sample ends in its slot or in the next one.
+        // Slots that are shorter than each sample would show no more.
         let is_sampled = profile.unit().is_sampled();
         let stacks = self.threads.values().flat_map(|(_, samples)| samples);
-        let longest_ns = stacks.map(|stack| stack.length_ns).max();
-        let longest_ns = longest_ns.filter(|_| is_sampled).unwrap_or(0);
-        let slot_ns = (all_ns / slots).max(period_ns).max(longest_ns);
+        let shortest_ns = stacks.map(|stack| stack.length_ns).min();
+        let shortest_ns = shortest_ns.filter(|_| is_sampled).unwrap_or(0);
+        let slot_ns = u64::try_from(all_ns / slots).unwrap_or(u64::MAX);
+        let slot_ns = slot_ns.max(period_ns).max(shortest_ns);
         let names = frame_names(&profile.labels, FoldedOptions { marks: true });
         let mut palette = Palette::of(&profile.labels, &names, Kind::of);
         let all_bands = self.bands(phases, profile);
@@ -222,18 +223,16 @@ impl Chart {
                 slot_ns,
             };
             let (times, of) = ((slot_ns, period_ns), (profile, names.as_slice()));
-            let (mut done, mut left) = (0, BTreeMap::new());
+            let (mut done, mut left) = (0, Remainder::default());
             for slot in samples.chunk_by(|a, b| at.number(a) == at.number(b)) {
                 let number = at.number(&slot[0]);
-                if done < number && !left.is_empty() {
-                    put_slot(&mut lines, &at.root(done), &[], &mut left, times, of);
-                    done += 1;
-                }
-                at.idle(&mut lines, done..number, 1000);
+                at.put_left(&mut lines, done..number, &mut left, times, of);
                 put_slot(&mut lines, &at.root(number), slot, &mut left, times, of);
                 done = number + 1;
             }
-            let rest_ns = length_ns.saturating_sub(slot_ns.saturating_mul(done));
+            let whole = done.max(length_ns / slot_ns);
+            at.put_left(&mut lines, done..whole, &mut left, times, of);
+            let rest_ns = length_ns.saturating_sub(slot_ns.saturating_mul(whole));
             let root = bands.root(&root, first.saturating_add(length_ns));
             let times = (rest_ns, period_ns);
             put_slot(&mut lines, &root, &[], &mut left, times, of);
@@ -294,6 +293,22 @@ impl Slots<'_> {
         self.bands.root(self.root, since_ns)
     }
 
+    /// Adds slots in which no sample is: what is left of those before, and then idle time.
+    fn put_left(
+        &self,
+        lines: &mut Vec<String>,
+        mut numbers: Range<u64>,
+        left: &mut Remainder,
+        times: (u64, u64),
+        of: (&Profile, &[String]),
+    ) {
+        while numbers.start < numbers.end && left.all_ns > 0 {
+            put_slot(lines, &self.root(numbers.start), &[], left, times, of);
+            numbers.start += 1;
+        }
+        self.idle(lines, numbers, 1000);
+    }
+
     /// Adds slots without a stack.
     fn idle(&self, lines: &mut Vec<String>, numbers: Range<u64>, per_ns: u64) {
         if self.bands.are_none() {
@@ -304,6 +319,15 @@ impl Slots<'_> {
             idle(lines, &self.root(number), self.slot_ns, per_ns);
         }
     }
+}
+
+/// Time of samples that their slot had no room for (nanoseconds).
+#[derive(Default)]
+struct Remainder {
+    /// Each sample's, the earliest first.
+    parts: VecDeque<(NodeId, u64)>,
+    /// Their sum.
+    all_ns: u64,
 }
 
 /// Adds time without a stack; `per_ns` is the unit of the lines.
@@ -323,32 +347,37 @@ fn per_ns(profile: &Profile) -> u64 {
 
 /// Adds the stacks of one slot, with equal ones joined, and then the rest of its time as idle. A sample stands for a
 /// period, or for its own length. Samples come at any time of theirs, so that a slot may have more of them than it has
-/// time for: up to the longest period of them is `left` for the next slot.
+/// time for: up to the longest period of them is `left` for the next slots.
 fn put_slot(
     lines: &mut Vec<String>,
     root: &str,
     slot: &[TimedStack],
-    left: &mut BTreeMap<NodeId, u64>,
+    left: &mut Remainder,
     (slot_ns, period_ns): (u64, u64),
     of: (&Profile, &[String]),
 ) {
-    let free_ns = slot_ns.saturating_sub(left.values().sum());
     let lengths = slot.iter().map(|stack| stack.length_ns.max(period_ns));
     let longest_ns = lengths.clone().max().unwrap_or(0);
     let sum_ns: u128 = lengths.clone().map(u128::from).sum();
-    let taken_ns = sum_ns.min(free_ns.saturating_add(longest_ns).into());
-    let parts = lengths.map(|length_ns| (u128::from(length_ns) * taken_ns / sum_ns) as u64);
-    let before = std::mem::take(left).into_iter();
-    let all = before.chain(slot.iter().map(|stack| stack.node).zip(parts));
+    let most_ns = slot_ns.saturating_add(longest_ns.max(left.all_ns));
+    let taken_ns = sum_ns.min((most_ns - left.all_ns).into());
+    for (stack, length_ns) in slot.iter().zip(lengths) {
+        let part_ns = (u128::from(length_ns) * taken_ns / sum_ns) as u64;
+        if part_ns > 0 {
+            left.parts.push_back((stack.node, part_ns));
+            left.all_ns += part_ns;
+        }
+    }
     let mut stacks: BTreeMap<NodeId, u64> = BTreeMap::new();
     let mut room_ns = slot_ns;
-    for (node, time_ns) in all {
-        let inside_ns = time_ns.min(room_ns);
+    while let Some((node, time_ns)) = left.parts.front_mut().filter(|_| room_ns > 0) {
+        let inside_ns = room_ns.min(*time_ns);
+        *stacks.entry(*node).or_default() += inside_ns;
         room_ns -= inside_ns;
-        for (sums, ns) in [(&mut stacks, inside_ns), (&mut *left, time_ns - inside_ns)] {
-            if ns > 0 {
-                *sums.entry(node).or_default() += ns;
-            }
+        left.all_ns -= inside_ns;
+        *time_ns -= inside_ns;
+        if *time_ns == 0 {
+            left.parts.pop_front();
         }
     }
     put_stacks(lines, root, &stacks, slot_ns, of);

@@ -4,6 +4,7 @@
 //! that the user gave. Its vCPUs are paused for a few samples, under the eyes of a guardian, and never afterwards.
 
 use super::monitor::{self, Monitor};
+use super::ram;
 use super::source::{self, KvmSource};
 use crate::elf::Image;
 use crate::guest::linux::{self, Linux, NotRead};
@@ -98,7 +99,8 @@ impl MachineGuests {
 /// Looks into the guest of one process.
 fn look(pid: i32, images: &[Image], is_used: &mut [bool]) -> Result<MonitoredGuest, SourceError> {
     let monitor = Monitor::of(pid)?;
-    let mut guest = source::open_guest(&monitor, Vec::new())?;
+    // More looks at a guest would leave no time for the next ones.
+    let mut guest = source::open_guest(&monitor, Vec::new(), ram::SURE_ROUNDS)?;
     if !guest.has_memory() {
         return Err(SourceError(
             "its memory was not found in its monitor's".into(),

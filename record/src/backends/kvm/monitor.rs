@@ -82,18 +82,20 @@ impl Monitor {
 
     /// The process with this name and list of mappings.
     fn with_mappings(pid: i32, name: &str, memory: File, maps: &str) -> Result<Self, SourceError> {
-        let (vcpus, areas, is_several) = parse(maps);
+        let (mut vcpus, areas) = parse(maps);
         if vcpus.is_empty() {
             return Err(SourceError(format!(
                 "process {pid} ({name}) runs no guest under KVM: it has no vCPU mapped"
             )));
         }
-        if is_several {
+        let is_same = |pair: &[MonitorVcpu]| pair[0].number == pair[1].number;
+        if vcpus.windows(2).any(is_same) {
             return Err(SourceError(format!(
                 "process {pid} ({name}) runs several guests, whose vCPUs are not told apart: run each guest in a \
                  process of its own"
             )));
         }
+        vcpus.truncate(VCPUS_MAX);
         Ok(Monitor {
             pid,
             name: name.to_owned(),
@@ -137,18 +139,19 @@ pub fn has_vcpus(pid: i32) -> bool {
     }
 }
 
-/// The vCPUs in the list of mappings that `maps`, a monitor's `/proc/PID/maps`, yields now. Reads at its beginning,
-/// wherever another process that shares the descriptor is.
-pub fn vcpus_of(maps: &File) -> Vec<MonitorVcpu> {
+/// The vCPUs in the list of mappings that `maps`, a monitor's `/proc/PID/maps`, yields now, also those of several
+/// guests with the same number. `None` if the list can't be read, or is too long. Reads at its beginning, wherever
+/// another process that shares the descriptor is.
+pub fn vcpus_of(maps: &File) -> Option<Vec<MonitorVcpu>> {
     let mut text = Vec::new();
     let mut piece = [0; 4096];
-    while let Ok(count @ 1..) = maps.read_at(&mut piece, text.len() as u64) {
+    while let count @ 1.. = maps.read_at(&mut piece, text.len() as u64).ok()? {
         text.extend_from_slice(&piece[..count]);
         if text.len() as u64 > MOST_LIST_BYTES {
-            break;
+            return None;
         }
     }
-    parse(&String::from_utf8_lossy(&text)).0
+    Some(parse(&String::from_utf8_lossy(&text)).0)
 }
 
 /// The ids of the threads of process `pid`.
@@ -197,10 +200,9 @@ fn number(path: &str) -> Option<u32> {
     path.strip_prefix(RUN_PAGE)?.parse().ok()
 }
 
-/// The vCPUs and large mappings in a process's `maps`, and whether two vCPUs have the same number.
-fn parse(maps: &str) -> (Vec<MonitorVcpu>, Vec<Area>, bool) {
-    let (mut vcpus, mut areas) = (Vec::<MonitorVcpu>::new(), Vec::new());
-    let mut is_several = false;
+/// The vCPUs in a process's `maps`, by number, and the large mappings.
+fn parse(maps: &str) -> (Vec<MonitorVcpu>, Vec<Area>) {
+    let (mut vcpus, mut areas) = (Vec::new(), Vec::new());
     for line in maps.lines() {
         let mut words = line.split_ascii_whitespace();
         let (Some(range), Some(access), Some(offset)) = (words.next(), words.next(), words.next())
@@ -220,14 +222,10 @@ fn parse(maps: &str) -> (Vec<MonitorVcpu>, Vec<Area>, bool) {
         }
         // A vCPU may have a ring beyond its first pages, which a monitor maps separately.
         if let Some(number) = number(path).filter(|_| offset.bytes().all(|digit| digit == b'0')) {
-            let is_new = vcpus.iter().all(|other| other.number != number);
-            is_several |= !is_new;
-            if vcpus.len() < VCPUS_MAX && is_new {
-                vcpus.push(MonitorVcpu {
-                    number,
-                    run_page: start,
-                });
-            }
+            vcpus.push(MonitorVcpu {
+                number,
+                run_page: start,
+            });
         } else if end - start >= LEAST_BYTES && !path.starts_with("anon_inode:kvm") {
             areas.push(Area {
                 start,
@@ -238,7 +236,7 @@ fn parse(maps: &str) -> (Vec<MonitorVcpu>, Vec<Area>, bool) {
     vcpus.sort_unstable_by_key(|vcpu| vcpu.number);
     areas.sort_by_key(|area| std::cmp::Reverse(area.bytes));
     areas.truncate(AREAS_MAX);
-    (vcpus, areas, is_several)
+    (vcpus, areas)
 }
 
 #[cfg(test)]
@@ -257,10 +255,7 @@ mod tests {
 7f2080013000-7f2080016000 rw-s 00000000 00:0e 11                         anon_inode:kvm-vcpu:0
 ffffffffffffffff-7f00 rw-p zz
 ";
-        let (vcpus, areas, is_several) = parse(maps);
-        assert!(!is_several);
-        let second = maps.replace("vcpu:1", "vcpu:0");
-        assert!(parse(&second).2);
+        let (vcpus, areas) = parse(maps);
         let place = |number, run_page| MonitorVcpu { number, run_page };
         assert_eq!(
             vcpus,
@@ -291,6 +286,16 @@ ffffffffffffffff-7f00 rw-p zz
             said.contains("process 7 (vmm) runs several guests"),
             "{said}"
         );
+    }
+
+    #[test]
+    fn a_list_that_is_not_read_to_its_end_tells_no_vcpus() {
+        let maps = tempfile::tempfile().unwrap();
+        assert_eq!(vcpus_of(&maps), Some(Vec::new()));
+        maps.set_len(MOST_LIST_BYTES + 1).unwrap();
+        assert_eq!(vcpus_of(&maps), None);
+        let folder = File::open("/").unwrap();
+        assert_eq!(vcpus_of(&folder), None);
     }
 
     #[test]

@@ -20,9 +20,10 @@ const ACCESSED: u64 = 1 << 5;
 /// Bytes of code that are examined.
 const CODE_BYTES: usize = 16;
 
-/// Number of looks that is sufficient to find it, and if it isn't known then where it goes on.
-const ROUNDS: u32 = 16;
-const UNSURE_ROUNDS: u32 = 64;
+/// Number of looks that is sufficient to find it.
+pub const SURE_ROUNDS: u32 = 16;
+/// Number of looks that is sufficient if it isn't known by then where its low part ends.
+pub const UNSURE_ROUNDS: u32 = 64;
 /// Fewest pieces of evidence by which memory is found, if nothing else fits them.
 const FITS_MIN: u32 = 4;
 
@@ -131,8 +132,8 @@ impl Ram {
         self.fitted.0 >= FITS_MIN && self.layout().is_some() && self.possible.iter().all(is_same)
     }
 
-    /// Whether it is known where memory begins, but not where it goes on above the range of devices. All evidence of a
-    /// guest with more than 2 GiB may be in the part below.
+    /// Whether it is known where memory begins, but not where its low part ends. All evidence of a guest with more
+    /// than 2 GiB may be in that part.
     pub fn is_unsure(&self) -> bool {
         let differs = |first: Layout| {
             let of_same = |other: &&Layout| other.low.start == first.low.start;
@@ -142,12 +143,12 @@ impl Ram {
         self.layout().is_some_and(differs)
     }
 
-    /// Whether no more than `rounds` looks at the vCPUs are needed.
-    pub fn suffices(&self, rounds: u32) -> bool {
+    /// Whether no more than `rounds` looks at the vCPUs are needed, or `unsure_rounds` while it is unsure.
+    pub fn suffices(&self, rounds: u32, unsure_rounds: u32) -> bool {
         let needed = if self.is_unsure() {
-            UNSURE_ROUNDS
+            unsure_rounds
         } else {
-            ROUNDS
+            SURE_ROUNDS
         };
         rounds >= needed && self.layout().is_some()
     }
@@ -267,11 +268,15 @@ mod tests {
             ram
         };
         let small = ram(guest.bytes);
-        assert!(!small.is_unsure() && small.suffices(ROUNDS) && !small.suffices(ROUNDS - 1));
+        let suffices = |ram: &Ram, rounds| ram.suffices(rounds, UNSURE_ROUNDS);
+        assert!(!small.is_unsure());
+        assert!(suffices(&small, SURE_ROUNDS) && !suffices(&small, SURE_ROUNDS - 1));
         // It may go on above 4 GiB from 2 GiB on, or from 3 GiB on.
         let large = ram(6 << 30);
         assert!(large.is_unsure());
-        assert!(!large.suffices(UNSURE_ROUNDS - 1) && large.suffices(UNSURE_ROUNDS));
+        assert!(suffices(&large, UNSURE_ROUNDS) && !suffices(&large, UNSURE_ROUNDS - 1));
+        // Unless there are many guests to look at.
+        assert!(large.suffices(SURE_ROUNDS, SURE_ROUNDS));
     }
 
     #[test]

@@ -74,16 +74,21 @@ impl Words {
         word.map_or(Ok(()), |word| word.ask(&self.memory))
     }
 
-    /// The vCPUs that the monitor has now; none once it is gone. Allocates.
-    pub fn vcpus_now(&self) -> Vec<MonitorVcpu> {
+    /// The vCPUs that the monitor has now; `None` if its list of mappings can't be read. Allocates.
+    pub fn vcpus_now(&self) -> Option<Vec<MonitorVcpu>> {
         monitor::vcpus_of(&self.maps)
     }
 
     /// Restores the previous values, unless somebody else did. A monitor that is gone needs no restoring. Where the
-    /// page of an unplugged vCPU was, the monitor may have other data.
+    /// page of an unplugged vCPU was, the monitor may have other data. If that can't be told, the page is taken to be
+    /// there, since a word with the request is in it.
     pub fn restore(&self) {
         let there = self.vcpus_now();
-        for word in self.words.iter().filter(|word| there.contains(&word.vcpu)) {
+        let is_there = |word: &&Word| {
+            let there = there.as_ref();
+            there.is_none_or(|there| there.contains(&word.vcpu))
+        };
+        for word in self.words.iter().filter(is_there) {
             let at = word.at();
             if read(&self.memory, at).is_ok_and(is_asked) {
                 let _ = write(&self.memory, at, word.before);
@@ -203,12 +208,26 @@ mod tests {
     #[test]
     fn nothing_is_written_where_a_vcpus_page_was() {
         let (memory, maps, [first, _]) = two_recorders(0);
-        assert_eq!(first.vcpus_now(), [VCPU]);
+        assert_eq!(first.vcpus_now(), Some(vec![VCPU]));
         // Another vCPU's page may be there, or data of the monitor.
         maps.write_all_at(b"1\n", 53).unwrap();
         first.restore();
         maps.set_len(0).unwrap();
         first.restore();
         assert!(is_asked(read(&memory, run_page::VALID_AT).unwrap()));
+    }
+
+    #[test]
+    fn a_word_is_restored_beside_another_guests_vcpu_and_where_mappings_cannot_be_read() {
+        let (memory, maps, [first, _]) = two_recorders(0);
+        let line = |range: &str| format!("{range} rw-s 00000000 00:0e 11 anon_inode:kvm-vcpu:0\n");
+        let lines = ["8000-b000", "0000-3000"].map(line).concat();
+        maps.write_all_at(lines.as_bytes(), 0).unwrap();
+        first.restore();
+        assert_eq!(read(&memory, run_page::VALID_AT).unwrap(), 0);
+        let (memory, _, [first, _]) = two_recorders(0);
+        let maps = File::open("/").unwrap();
+        Words { maps, ..first }.restore();
+        assert_eq!(read(&memory, run_page::VALID_AT).unwrap(), 0);
     }
 }

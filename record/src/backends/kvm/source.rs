@@ -2,7 +2,7 @@
 
 use super::host::{self, HostObserver, VcpuThreadId};
 use super::monitor::Monitor;
-use super::ram::{Evidence, Ram};
+use super::ram::{self, Evidence, Ram};
 use super::rescue::{MonitorRescuer, Words};
 use super::run_page::{self, BYTES, VALID_AT};
 use super::search::{STOP_WITHIN_NS, VcpuThread, find_threads, let_go_for_sure, refused};
@@ -97,7 +97,7 @@ pub fn open(pid: i32, images: Vec<Image>, plan: &Plan) -> Result<Source, SourceE
         ));
     }
     let monitor = Monitor::of(pid)?;
-    let mut source = open_guest(&monitor, images)?;
+    let mut source = open_guest(&monitor, images, ram::UNSURE_ROUNDS)?;
     let total = monitor.vcpus.len();
     source.note_what_was_found(total);
     let mut observer: Option<Box<dyn Observer>> = None;
@@ -115,8 +115,13 @@ pub fn open(pid: i32, images: Vec<Image>, plan: &Plan) -> Result<Source, SourceE
     })
 }
 
-/// Opens the guest of a monitor, and searches for its memory. See [`open`].
-pub(super) fn open_guest(monitor: &Monitor, images: Vec<Image>) -> Result<KvmSource, SourceError> {
+/// Opens the guest of a monitor, and searches for its memory, with `unsure_rounds` looks while it is not known where
+/// its low part ends. See [`open`].
+pub(super) fn open_guest(
+    monitor: &Monitor,
+    images: Vec<Image>,
+    unsure_rounds: u32,
+) -> Result<KvmSource, SourceError> {
     let pid = monitor.pid;
     if monitor.is_stopped() {
         return Err(SourceError(format!(
@@ -126,7 +131,7 @@ pub(super) fn open_guest(monitor: &Monitor, images: Vec<Image>) -> Result<KvmSou
         )));
     }
     let mut source = attach(monitor, images, || find_threads(monitor))?;
-    source.find_memory()?;
+    source.find_memory(unsure_rounds)?;
     Ok(source)
 }
 
@@ -203,19 +208,26 @@ fn facts(monitor: &Monitor, vcpus: &[VcpuThread], images: Vec<Image>) -> Facts {
     }
 }
 
+/// How the monitor, process `pid`, ended, if it is the command that was started.
+fn ending_of(started: Option<&mut Child>, pid: i32) -> Option<Life> {
+    let command = started.filter(|command| command.pid() == pid)?;
+    Some(command.life()).filter(|life| *life != Life::Alive)
+}
+
 /// How the guest of process `pid` ended, whose vCPUs' threads are gone. Waits for the other threads of a monitor that
-/// ends, too.
-fn how_ended(pid: i32) -> String {
+/// ends, too, since only then its status is known.
+fn how_ended(pid: i32, started: Option<&mut Child>) -> Life {
     let end_ns = monotonic_ns() + ENDS_WITHIN_NS;
     while stat::is_running(pid) {
         if monotonic_ns() > end_ns {
-            return format!(
+            return Life::Ended(format!(
                 "the guest of process {pid} has ended or was restarted: if it runs, record it again"
-            );
+            ));
         }
         sleep_until(monotonic_ns() + BETWEEN_LOOKS_NS);
     }
-    format!("the guest's monitor, process {pid}, has ended")
+    let ended = || Life::Ended(format!("the guest's monitor, process {pid}, has ended"));
+    ending_of(started, pid).unwrap_or_else(ended)
 }
 
 impl KvmSource {
@@ -239,11 +251,11 @@ impl KvmSource {
     }
 
     /// Takes samples until the position of the guest's memory is certain.
-    fn find_memory(&mut self) -> Result<(), SourceError> {
+    fn find_memory(&mut self, unsure_rounds: u32) -> Result<(), SourceError> {
         let begun = Instant::now();
         let mut has_registers = false;
         for round in 0.. {
-            if begun.elapsed() > SEARCH || self.ram.suffices(round) {
+            if begun.elapsed() > SEARCH || self.ram.suffices(round, unsure_rounds) {
                 break;
             }
             let mut vcpus = Vcpus::new();
@@ -543,14 +555,13 @@ impl StopWorld for KvmSource {
         self.boots.report(self.facts.target.vcpus, sink);
         // Threads that stopped late.
         self.let_all_go();
-        if let Some(started) = &mut self.started
-            && self.life == Life::Alive
-            && started.pid() == self.pid
+        if self.life == Life::Alive
+            && let Some(ending) = ending_of(self.started.as_mut(), self.pid)
         {
-            self.life = started.life();
+            self.life = ending;
         }
         if self.life == Life::Alive && self.vcpus.iter().all(|vcpu| vcpu.thread.is_gone()) {
-            self.life = Life::Ended(how_ended(self.pid));
+            self.life = how_ended(self.pid, self.started.as_mut());
         }
         Ok(self.life.clone())
     }
@@ -568,7 +579,7 @@ impl StopWorld for KvmSource {
         if self.stopped > 0 {
             totals.push((STOPPED_SAMPLES.into(), self.stopped));
         }
-        let mut now = self.words.vcpus_now();
+        let mut now = self.words.vcpus_now().unwrap_or_default();
         now.retain(|now| self.vcpus.iter().all(|vcpu| vcpu.number != now.number));
         if !now.is_empty() {
             totals.push((VCPUS_NOT_RECORDED.into(), now.len() as u64));
@@ -593,12 +604,36 @@ impl Drop for KvmSource {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::guest::command::{Command, ExitStatus, Stdout};
 
     #[test]
     fn a_monitor_that_outlives_its_guest_is_not_said_to_have_ended() {
         let own = std::process::id() as i32;
+        let said = |pid| match how_ended(pid, None) {
+            Life::Ended(how) => how,
+            other => format!("{other:?}"),
+        };
         let restarted = format!("the guest of process {own} has ended or was restarted");
-        assert!(how_ended(own).starts_with(&restarted));
-        assert!(how_ended(i32::MAX).ends_with("has ended"));
+        assert!(said(own).starts_with(&restarted));
+        assert!(said(i32::MAX).ends_with("has ended"));
+    }
+
+    #[test]
+    fn a_monitor_that_is_the_command_is_said_to_have_ended_with_its_status() {
+        let command = Command {
+            arguments: ["sh", "-c", "exit 3"].map(str::to_owned).to_vec(),
+            keep_running: false,
+            stdout: Stdout::Same,
+            status: ExitStatus::default(),
+        };
+        let mut child = command.start().unwrap();
+        child.go().unwrap();
+        let pid = child.pid();
+        while stat::is_running(pid) {
+            std::thread::yield_now();
+        }
+        let ended = Life::Ended("`sh` ended with status 3".into());
+        assert_eq!(how_ended(pid, Some(&mut child)), ended);
+        assert_eq!(command.status.get(), Some(3));
     }
 }

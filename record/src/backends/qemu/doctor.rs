@@ -109,7 +109,13 @@ fn target_of(words: &[impl AsRef<str>], folder: &Path) -> Option<String> {
     }
     let stub = value("gdb")?;
     if let Some(id) = stub.strip_prefix("chardev:") {
-        let device = values("chardev").find(|device| property(device, "id") == Some(id))?;
+        // Nobody can connect to another kind of device, or to a client.
+        let is_server = |device: &&str| {
+            let mut parts = device.split(',');
+            parts.next() == Some("socket") && parts.any(|it| matches!(it, "server" | "server=on"))
+        };
+        let device = values("chardev").find(|device| property(device, "id") == Some(id));
+        let device = device.filter(is_server)?;
         return Some(match property(device, "path") {
             Some(path) => format!("gdb:{}", folder.join(path).display()),
             None => {
@@ -142,9 +148,9 @@ mod tests {
         assert_eq!(of("qemu --gdb tcp::99,server").as_deref(), Some("gdb::99"));
         assert_eq!(of("qemu -gdb unix:/run/g").as_deref(), Some("gdb:/run/g"));
         assert_eq!(of("qemu -qmp unix:a").as_deref(), Some("qemu:/vm/a"));
-        let device = "qemu -chardev pty,id=a -chardev socket,path=g,id=b -gdb chardev:b";
+        let device = "qemu -chardev pty,id=a -chardev socket,path=g,server=on,id=b -gdb chardev:b";
         assert_eq!(of(device).as_deref(), Some("gdb:/vm/g"));
-        let port = "qemu -chardev socket,id=b,port=99 -gdb chardev:b";
+        let port = "qemu -chardev socket,id=b,port=99,server -gdb chardev:b";
         assert_eq!(of(port).as_deref(), Some("gdb::99"));
         let managed = "qemu -name guest=web,debug-threads=on -chardev socket,id=charmonitor,fd=29";
         assert_eq!(of(managed).as_deref(), Some("libvirt:web"));
@@ -152,7 +158,10 @@ mod tests {
             "qemu -S -nographic",
             "qemu -qmp stdio",
             "qemu -gdb",
-            "qemu -chardev socket,path=g,id=b -gdb chardev:c",
+            "qemu -chardev socket,path=g,server=on,id=b -gdb chardev:c",
+            "qemu -chardev socket,path=g,id=b -gdb chardev:b",
+            "qemu -chardev socket,path=g,server=off,id=b -gdb chardev:b",
+            "qemu -chardev serial,path=/dev/ttyS0,id=b -gdb chardev:b",
             "qemu -chardev socket,id=charmonitor,fd=3",
             "qemu -name qmp unix:/a",
         ] {

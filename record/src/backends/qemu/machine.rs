@@ -169,26 +169,27 @@ fn host_address(answer: &str) -> Option<u64> {
 pub fn ask_stub(qmp: &mut Qmp, command_line: Option<&[String]>) -> Result<Stub, QmpError> {
     let list = qmp.run("query-chardev", json!({}))?;
     let devices = list.as_array().map(Vec::as_slice).unwrap_or_default();
-    let is_it = |device: &&Value| {
-        let label = device["label"].as_str();
-        label.is_some_and(|label| is_of_stub(label, command_line))
-    };
-    let stub = devices.iter().find(is_it);
-    Ok(stub.map_or(Stub::None, |device| {
-        stub_of(device["filename"].as_str().unwrap_or_default())
-    }))
+    Ok(stub_among(devices, command_line))
 }
 
-/// Whether the stub's character device has this name: `gdb`, or that of `-gdb chardev:NAME`. If the command line isn't
-/// known, any name that begins with `gdb` is taken for such a one.
-fn is_of_stub(label: &str, command_line: Option<&[String]>) -> bool {
-    let Some(words) = command_line else {
-        return label.starts_with("gdb");
-    };
-    let is_named = |pair: &[String]| {
-        is_option(&pair[0], "gdb") && pair[1].strip_prefix("chardev:") == Some(label)
-    };
-    label == "gdb" || words.windows(2).any(is_named)
+/// The stub among the character devices: the one called `gdb`, or else that of `-gdb chardev:NAME`. If the command
+/// line isn't known, a server whose name begins with `gdb` is taken for such a one, preferably one that no debugger is
+/// connected to. A serial line on a terminal is no server.
+fn stub_among(devices: &[Value], command_line: Option<&[String]>) -> Stub {
+    let stubs = devices.iter().filter_map(|device| {
+        let (label, file_name) = (device["label"].as_str()?, device["filename"].as_str()?);
+        let is_named = |pair: &[String]| {
+            is_option(&pair[0], "gdb") && pair[1].strip_prefix("chardev:") == Some(label)
+        };
+        let has_own_name = match command_line {
+            Some(words) => words.windows(2).any(is_named),
+            None => label.starts_with("gdb") && file_name.contains(",server"),
+        };
+        let is_gdb = label == "gdb";
+        (is_gdb || has_own_name).then(|| (is_gdb, stub_of(file_name)))
+    });
+    let best = stubs.min_by_key(|(is_gdb, stub)| (!is_gdb, *stub == Stub::Taken));
+    best.map_or(Stub::None, |(_, stub)| stub)
 }
 
 /// Whether a word of QEMU's command line is this option, with one hyphen or two.
@@ -315,12 +316,35 @@ FlatView #1\r
     #[test]
     fn the_stubs_device_may_have_a_name_of_its_own() {
         let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        let named = words("qemu -chardev pty,id=dbg -gdb chardev:dbg -serial chardev:gdb1");
-        for (label, is_it) in [("dbg", true), ("gdb", true), ("gdb1", false)] {
-            assert_eq!(is_of_stub(label, Some(&named)), is_it, "{label}");
-        }
-        assert!(!is_of_stub("dbg", Some(&words("qemu -s"))));
-        assert!(is_of_stub("gdb1", None) && !is_of_stub("dbg", None));
+        let named = words("qemu -gdb chardev:dbg -serial chardev:gdb1");
+        let device = |label: &str, file: &str| json!({ "label": label, "filename": file });
+        let found = |labels: &[&str], command_line: Option<&[String]>| {
+            let listening = |label: &&str| {
+                let file = format!("disconnected:unix:/{label},server=on");
+                device(label, &file)
+            };
+            let devices: Vec<Value> = labels.iter().map(listening).collect();
+            stub_among(&devices, command_line)
+        };
+        let listens = |path: &str| Stub::Listens(Endpoint::parse(path).unwrap());
+        assert_eq!(found(&["gdb1", "dbg"], Some(&named)), listens("/dbg"));
+        assert_eq!(found(&["dbg", "gdb"], Some(&named)), listens("/gdb"));
+        assert_eq!(found(&["gdb1"], Some(&named)), Stub::None);
+        assert_eq!(found(&["dbg"], Some(&words("qemu -s"))), Stub::None);
+        // Without the command line.
+        assert_eq!(found(&["gdb1", "gdb"], None), listens("/gdb"));
+        assert_eq!(found(&["dbg", "gdb1"], None), listens("/gdb1"));
+        assert_eq!(found(&["dbg"], None), Stub::None);
+        let console = device("gdb-console", "unix:/console,server=on");
+        let terminal = device("gdb-serial", "pty:/dev/pts/3");
+        let stub = device("gdb0", "disconnected:unix:/gdb0,server=on");
+        let among = |devices: &[&Value]| {
+            let devices: Vec<Value> = devices.iter().copied().cloned().collect();
+            stub_among(&devices, None)
+        };
+        assert_eq!(among(&[&terminal, &console, &stub]), listens("/gdb0"));
+        assert_eq!(among(&[&terminal]), Stub::None);
+        assert_eq!(among(&[&terminal, &console]), Stub::Taken);
     }
 
     #[test]

@@ -196,6 +196,7 @@ fn find_stub(
     for device in devices {
         let quoted = device.replace('\\', "\\\\").replace('"', "\\\"");
         complaint = qmp.human(&format!("gdbserver \"{quoted}\""))?;
+        // The command line doesn't matter: QEMU calls the device of the stub that it starts now `gdb`.
         match ask_stub(qmp, Some(&[]))? {
             Stub::Listens(endpoint) => return Ok((endpoint, true)),
             Stub::Taken => return Err(taken()),

@@ -19,6 +19,7 @@ use std::io::BufRead;
 const SPACE_OF_NAMES: u32 = 1;
 /// What strace prints before the number of a thread that it begins to follow.
 const ATTACHED: &[u8] = b"Process ";
+const NOT_UNDERSTOOD: &str = "a line that is not understood";
 
 /// Reads the log.
 ///
@@ -29,15 +30,27 @@ pub fn read(input: &mut dyn BufRead, sink: &mut dyn SpanSink) -> Result<u64, Imp
     let mut tasks = Tasks::default();
     let mut named: HashMap<Vec<u8>, u32> = HashMap::new();
     let mut tracees = Tracees::default();
+    let mut start = CallStart::default();
     while let Some(line) = lines.next_line()? {
-        tracees.attach(split_attached(line.bytes).1);
+        if let Some((before, number)) = split_attached(line.bytes) {
+            tracees.attach(number);
+            if !before.is_empty() {
+                start.give_up(sink);
+                start = CallStart {
+                    number: line.number,
+                    text: before.to_vec(),
+                };
+            }
+            continue;
+        }
+        let mended = start.mend(line.bytes, sink);
         // Arguments aren't needed, but a line that was cut has lost its result.
-        let logged = LogLine::of(line.bytes);
+        let logged = LogLine::of(mended.as_deref().unwrap_or(line.bytes));
         let Some(logged) = logged.filter(|_| !line.cut) else {
             if line.cut {
                 sink.trouble(line.number, "a line longer than 64 KiB was left out");
             } else if !is_aside(line.bytes) {
-                sink.trouble(line.number, "a line that is not understood");
+                sink.trouble(line.number, NOT_UNDERSTOOD);
             }
             tracees.end(line.bytes);
             continue;
@@ -85,6 +98,7 @@ pub fn read(input: &mut dyn BufRead, sink: &mut dyn SpanSink) -> Result<u64, Imp
             calls.leave_at(0, exit, sink)?;
         }
     }
+    start.give_up(sink);
     let count = lines.count();
     tasks.finish(sink)?;
     Ok(count)
@@ -113,9 +127,9 @@ struct Tracees {
 
 impl Tracees {
     /// Takes the number of a thread that strace begins to follow.
-    fn attach(&mut self, number: Option<u32>) {
+    fn attach(&mut self, number: u32) {
         if self.living.len() < TASKS_MAX {
-            self.living.extend(number);
+            self.living.insert(number);
         }
     }
 
@@ -137,7 +151,7 @@ impl Tracees {
         if self.is_begun && self.first.is_none() && !self.living.contains(&number) {
             self.first = Some(number);
         }
-        self.attach(Some(number));
+        self.attach(number);
         if self.first == Some(number) {
             Thread::Only
         } else {
@@ -152,6 +166,40 @@ impl Tracees {
             self.resolve(task);
             self.living.remove(&number);
         }
+    }
+}
+
+/// The start of a call into whose line strace printed that it follows a new thread. The rest is in the next line:
+/// `, child_tidptr=0x7f12) = 4171`, ` <unfinished ...>`.
+#[derive(Debug, Default)]
+struct CallStart {
+    /// The line's.
+    number: u64,
+    /// At most a line; empty if there is none.
+    text: Vec<u8>,
+}
+
+impl CallStart {
+    /// The whole call, if `rest` is the rest of it.
+    fn mend(&mut self, rest: &[u8], sink: &mut dyn SpanSink) -> Option<Vec<u8>> {
+        if self.text.is_empty() {
+            return None;
+        }
+        let whole = [&self.text[..], rest].concat();
+        if !is_aside(rest) || LogLine::of(&whole).is_none() {
+            self.give_up(sink);
+            return None;
+        }
+        self.text.clear();
+        Some(whole)
+    }
+
+    /// The rest of the call is missing.
+    fn give_up(&mut self, sink: &mut dyn SpanSink) {
+        if !is_aside(&self.text) {
+            sink.trouble(self.number, NOT_UNDERSTOOD);
+        }
+        self.text.clear();
     }
 }
 
@@ -176,8 +224,7 @@ struct SyscallReturn {
 
 impl<'a> LogLine<'a> {
     fn of(line: &'a [u8]) -> Option<LogLine<'a>> {
-        let (line, attached) = split_attached(line.trim_ascii_end());
-        let (task, rest) = split_task(line);
+        let (task, rest) = split_task(line.trim_ascii_end());
         let (time_ns, rest) = split_time(rest);
         if let Some(rest) = rest.strip_prefix(b"<... ") {
             let end = name_length(rest).filter(|end| rest.get(*end) == Some(&b' '))?;
@@ -191,7 +238,7 @@ impl<'a> LogLine<'a> {
             });
         }
         let end = name_length(rest).filter(|end| rest.get(*end) == Some(&b'('))?;
-        let goes_on = attached.is_some() || rest.ends_with(b"<unfinished ...>");
+        let goes_on = rest.ends_with(b"<unfinished ...>");
         // A line of another kind may begin like a call: `worker(void*);spin(int) 7`.
         if !goes_on && split_result(rest).is_none() {
             return None;
@@ -277,15 +324,14 @@ fn split_task(line: &[u8]) -> (Thread<'_>, &[u8]) {
     }
 }
 
-/// Splits off `strace: Process 4171 attached`, which strace also prints into the line of the call that made it.
-fn split_attached(line: &[u8]) -> (&[u8], Option<u32>) {
-    let split = || {
-        let head = line.strip_suffix(b" attached")?;
-        let at = memchr::memmem::rfind(head, ATTACHED)?;
-        let number = small(&head[at + ATTACHED.len()..])?;
-        Some((&line[..at], Some(number)))
-    };
-    split().unwrap_or((line, None))
+/// Splits `strace: Process 4171 attached` into what is before it and the number. strace also prints it into the line
+/// of a call.
+fn split_attached(line: &[u8]) -> Option<(&[u8], u32)> {
+    let head = line.strip_suffix(b" attached")?;
+    let at = memchr::memmem::rfind(head, ATTACHED)?;
+    let number = small(&head[at + ATTACHED.len()..])?;
+    let before = &head[..at];
+    Some((before.strip_suffix(b"strace: ").unwrap_or(before), number))
 }
 
 /// A number of a thread.
@@ -369,7 +415,7 @@ hello (there)
     #[test]
     fn a_thread_that_strace_numbers_at_times_is_one() {
         let text = "\
-execve(\"/bin/sh\", [\"sh\"], 0x7f) = 0
+chdir(\"/bin\") = 0
 clone(child_stack=NULL, flags=SIGCHLDstrace: Process 4171 attached
  <unfinished ...>
 [pid  4171] read(3,  <unfinished ...>
@@ -390,7 +436,7 @@ brk(NULL) = 0x1000
         read(&mut text.as_bytes(), &mut sink).unwrap();
         assert_eq!(sink.troubles, []);
         let expected = [
-            "0/0 execve 0 ?",
+            "0/0 chdir 0 ?",
             "0/0 clone 0 ?",
             "0/4171 read 0 ?",
             "0/0 wait4 0 ?",
@@ -400,6 +446,37 @@ brk(NULL) = 0x1000
             "0/4171 exit_group 0 ? cut",
         ];
         assert_eq!(sink.lines(), expected);
+    }
+
+    #[test]
+    fn a_call_goes_on_in_the_line_after_a_new_thread() {
+        let text = "\
+chdir(\"/bin\") = 0 <0.000500>
+clone(child_stack=NULL, flags=CLONE_CHILD_SETTID|SIGCHLDstrace: Process 4171 attached
+, child_tidptr=0x7f12) = 4171 <0.000153>
+[pid  4170] access(\"/x\", R_OKstrace: Process 4172 attached
+strace: Process 4173 attached
+) = -1 ENOENT (No such file or directory) <0.000011>
+[pid  4170] clone(strace: Process 4174 attached
+[pid  4171] brk(NULL) = 0x1000 <0.000002>
+[pid  4170] clone(strace: Process 4175 attached
+";
+        let mut sink = SpanCollector::default();
+        read(&mut text.as_bytes(), &mut sink).unwrap();
+        let results = sink.spans.iter().map(|span| span.result);
+        let found: Vec<_> = sink.lines().into_iter().zip(results).collect();
+        let expected = [
+            ("0/0 chdir 0 500000", 0),
+            ("0/0 clone 0 153000", 4171),
+            ("0/0 access 0 11000", -2),
+            ("0/4171 brk 0 2000", 0x1000),
+        ];
+        let expected = expected.map(|(line, result)| (line.to_owned(), Some(result)));
+        assert_eq!(found, expected);
+        assert_eq!(
+            sink.troubles,
+            [7, 9].map(|line| (line, NOT_UNDERSTOOD.to_owned()))
+        );
     }
 
     #[test]

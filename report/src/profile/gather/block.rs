@@ -208,7 +208,8 @@ impl BlockReader<'_, '_> {
                 return;
             }
             Verdict::Outside => {
-                account.outside += 1;
+                let is_wanted = Unit::of(row) == filter.unit.unwrap_or_default();
+                account.outside += u64::from(is_wanted);
                 return;
             }
             Verdict::WrongState => {

@@ -59,8 +59,8 @@ impl Unwinders<'_, '_> {
             frame.kind == FrameKind::Return && unwinder.frameless_at(address).is_some()
         };
         let rest = &chain[*from..];
-        let is_last = frames.last().is_some_and(is_frameless);
-        if !is_last || rest.is_empty() && !is_switched {
+        let is_last = frames.last().is_some_and(is_frameless) && !rest.is_empty();
+        if !is_switched && !is_last {
             let first = 1 + rest.iter().position(is_frameless)?;
             frames.extend_from_slice(&rest[..first]);
             *from += first;
@@ -176,8 +176,13 @@ impl Unwinders<'_, '_> {
         if caller.contains(&function) {
             return Some(Caller::Next);
         }
-        let (_, unwinder) = self.held(held, row, view);
-        let calls = unwinder.calls_in(caller.clone(), &frameless);
+        let key = (view, [caller.start, frameless.start]);
+        if !held.calls.contains_key(&key) {
+            let (_, unwinder) = self.held(held, row, view);
+            let found = unwinder.calls_in(caller.clone(), &frameless);
+            held.calls.insert(key, found);
+        }
+        let calls = held.calls[&key].clone();
         let address = match calls[..] {
             [one] => one,
             _ => {
