@@ -25,7 +25,7 @@ impl NewFile {
     /// Creates one in the folder of `path`, with the permissions `mode` less those of the umask.
     ///
     /// # Errors
-    /// Those of the file system, or the folder is /dev.
+    /// Those of the file system, or the folder is one of devices.
     pub fn beside(path: &Path, mode: u32) -> io::Result<NewFile> {
         if is_among_devices(path) {
             return Err(io::Error::other(
@@ -85,10 +85,11 @@ fn part_path(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Whether `path` is in the folder of devices.
+/// Whether `path` is in the folder of devices, or in that of this program's descriptors: there is no room for a file.
 pub fn is_among_devices(path: &Path) -> bool {
     let folder = fs::canonicalize(path.with_file_name("."));
-    folder.is_ok_and(|folder| folder == Path::new("/dev"))
+    let descriptors = fs::canonicalize("/proc/self/fd").ok();
+    folder.is_ok_and(|folder| folder == Path::new("/dev") || Some(folder) == descriptors)
 }
 
 /// Standard output or standard error, if `path` is a link to it, as /dev/stdout is.
@@ -177,6 +178,7 @@ mod tests {
         std::os::unix::fs::symlink("/dev", &link).unwrap();
         assert!(is_among_devices(Path::new("/dev/x")));
         assert!(is_among_devices(&link.join("x")));
+        assert!(is_among_devices(Path::new("/proc/self/fd/x")));
         assert!(!is_among_devices(&folder.path().join("x")));
         assert!(!is_among_devices(Path::new("x")));
     }

@@ -73,6 +73,8 @@ pub struct Recording {
     is_ours: bool,
     uuid: Option<[u8; 16]>,
     start_ns: u64,
+    /// The time of the last sample or span; 0 if there is none.
+    last_ns: u64,
     metadata: Metadata,
     spaces: Spaces,
     tasks: TaskNames,
@@ -210,6 +212,7 @@ impl Recording {
             is_ours,
             uuid: None,
             start_ns: u64::MAX,
+            last_ns: 0,
             metadata: Metadata::default(),
             spaces: Spaces::default(),
             tasks: TaskNames::default(),
@@ -314,6 +317,7 @@ impl Recording {
         if block.known_type() == Some(uprof::BlockType::Samples) {
             self.sizes.sample_bytes += block.file_bytes();
             self.sizes.sample_raw_bytes += u64::from(block.raw_bytes);
+            self.last_ns = self.last_ns.max(block.last_ns);
             self.blocks.push(SampleBlockPlace {
                 offset: block.offset,
                 bytes: block.file_bytes() as u32,
@@ -326,6 +330,7 @@ impl Recording {
         if block.known_type() == Some(uprof::BlockType::Spans) {
             self.sizes.span_bytes += block.file_bytes();
             self.sizes.span_raw_bytes += u64::from(block.raw_bytes);
+            self.last_ns = self.last_ns.max(block.last_ns);
             self.span_blocks.push(SpanBlockPlace {
                 offset: block.offset,
                 bytes: block.file_bytes() as u32,
@@ -446,11 +451,8 @@ impl Recording {
 
     /// The end of the recording: the end record's time, else that of the last sample or span.
     pub fn end_ns(&self) -> u64 {
-        let samples = self.blocks.iter().map(|block| block.last_ns);
-        let spans = self.span_blocks.iter().map(|block| block.last_ns);
-        let last = samples.chain(spans).max();
         let end = self.end.as_ref().map(|end| end.time_ns);
-        end.or(last).unwrap_or(self.start_ns).max(self.start_ns)
+        end.unwrap_or(self.last_ns).max(self.start_ns)
     }
 
     /// Whether it was made on this machine, which has not been rebooted since, and is in a file of this user or of

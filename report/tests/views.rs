@@ -485,6 +485,31 @@ fn width(svg: &str, text: &str) -> f64 {
     widths.sum()
 }
 
+/// The chart of a recording at this period, whose samples are in `unit`, each as `changed` makes it.
+fn charted(
+    recording: &Recording,
+    unit: Unit,
+    period_ns: u64,
+    mut changed: impl FnMut(Sampled) -> Sampled,
+) -> String {
+    let mut shown = chart::Chart::default();
+    let mut take = |sampled: &Sampled, _: &Profile| {
+        let sampled = Sampled { unit, ..*sampled };
+        shown.add(&changed(sampled), "sh");
+    };
+    let mut library = Library::default();
+    library.only_given = true;
+    let each = Some(&mut take as &mut _);
+    let options = Options::default();
+    let mut found = gather(&[recording], &library, &options, &|_, _| {}, each);
+    found.account.unit = unit;
+    let mut out = Vec::new();
+    shown
+        .write(&found, period_ns, &titled("made"), &[], &mut out)
+        .unwrap();
+    String::from_utf8(out).unwrap()
+}
+
 /// Samples come at any time of their periods, so that there are often two in one slot of the chart, and none in the
 /// next.
 #[test]
@@ -500,26 +525,12 @@ fn a_chart_shows_all_time_of_a_vcpu_that_is_always_busy() {
             })
             .collect();
         let recording = open(made::recording(&["main", "work"], &[], &samples));
-        let mut shown = chart::Chart::default();
-        let mut take = |sampled: &Sampled, _: &Profile| {
-            let mut sampled = *sampled;
-            sampled.unit = unit;
+        let svg = charted(&recording, unit, 10_000_000, |mut sampled| {
             if unit == Unit::Sampled {
                 sampled.weight.amount = 10_000_000;
             }
-            shown.add(&sampled, "sh");
-        };
-        let mut library = Library::default();
-        library.only_given = true;
-        let each = Some(&mut take as &mut _);
-        let options = Options::default();
-        let mut found = gather(&[&recording], &library, &options, &|_, _| {}, each);
-        found.account.unit = unit;
-        let mut out = Vec::new();
-        shown
-            .write(&found, 10_000_000, &titled("made"), &[], &mut out)
-            .unwrap();
-        let svg = String::from_utf8(out).unwrap();
+            sampled
+        });
         width(&svg, "work (") / width(&svg, "sh (7) (")
     };
     for unit in [Unit::Samples, Unit::Sampled] {
@@ -547,25 +558,11 @@ fn a_chart_shows_each_rate_as_finely_as_it_is() {
         })
         .collect();
     let recording = open(made::recording(&["main", "work", "rest"], &[], &samples));
-    let mut shown = chart::Chart::default();
     let mut periods = periods_ms.iter();
-    let mut take = |sampled: &Sampled, _: &Profile| {
-        let mut sampled = *sampled;
-        sampled.unit = Unit::Sampled;
+    let svg = charted(&recording, Unit::Sampled, 1_000_000, |mut sampled| {
         sampled.weight.amount = periods.next().unwrap() * 1_000_000;
-        shown.add(&sampled, "sh");
-    };
-    let mut library = Library::default();
-    library.only_given = true;
-    let each = Some(&mut take as &mut _);
-    let options = Options::default();
-    let mut found = gather(&[&recording], &library, &options, &|_, _| {}, each);
-    found.account.unit = Unit::Sampled;
-    let mut out = Vec::new();
-    shown
-        .write(&found, 1_000_000, &titled("made"), &[], &mut out)
-        .unwrap();
-    let svg = String::from_utf8(out).unwrap();
+        sampled
+    });
     let boxes = svg.matches("<title>work (").count();
     assert_eq!(boxes, 11, "ten turns, and the time after them");
     let work = width(&svg, "work (") / width(&svg, "sh (7) (");
@@ -584,24 +581,7 @@ fn a_chart_of_short_processes_is_full_of_their_code_and_has_a_key() {
         })
         .collect();
     let recording = open(made::recording(&["work", "main"], &["vfs_read"], &samples));
-    let mut shown = chart::Chart::default();
-    let mut take = |sampled: &Sampled, _: &Profile| shown.add(sampled, "sh");
-    let mut library = Library::default();
-    library.only_given = true;
-    let each = Some(&mut take as &mut _);
-    let found = gather(
-        &[&recording],
-        &library,
-        &Options::default(),
-        &|_, _| {},
-        each,
-    );
-    let drawing = titled("made");
-    let mut out = Vec::new();
-    shown
-        .write(&found, 1_000_000, &drawing, &[], &mut out)
-        .unwrap();
-    let svg = String::from_utf8(out).unwrap();
+    let svg = charted(&recording, Unit::Samples, 1_000_000, |sampled| sampled);
     let wide = |name: &str| width(&svg, name);
     assert!(wide("work (") > 90.0, "{} %", wide("work ("));
     assert!(wide("vfs_read (") > 40.0, "{} %", wide("vfs_read ("));

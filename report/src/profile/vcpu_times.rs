@@ -122,14 +122,13 @@ impl VcpuTimes {
             let vcpu = vcpus.entry(exits.task.vcpu).or_default();
             vcpu.last_task = vcpu.last_task.max(Some(exits.task));
         }
-        let end_ns = recording.end_ns();
         for (_, vcpu) in vcpus {
             let Some(task) = vcpu.last_task else {
                 continue;
             };
             if filter.has_pid(|| None) && filter.has_task(recording, task, u64::MAX, || task.space)
             {
-                self.add_vcpu(number, (recording, end_ns), filter, task, vcpu.records);
+                self.add_vcpu(number, recording, filter, task, vcpu.records);
             }
         }
     }
@@ -137,14 +136,14 @@ impl VcpuTimes {
     fn add_vcpu(
         &mut self,
         number: usize,
-        (recording, end_ns): (&Recording, u64),
+        recording: &Recording,
         filter: &Filter,
         task: Task,
         mut records: Vec<&VcpuTime>,
     ) {
         records.sort_by_key(|record| (record.first_ns, record.last_ns));
         let (from_ns, to_ns) = window(recording, filter);
-        let (begin_ns, end_ns) = lifetime((recording, end_ns), task, &records);
+        let (begin_ns, end_ns) = lifetime(recording, task, &records);
         let (from_ns, to_ns) = (from_ns.max(begin_ns), to_ns.min(end_ns));
         let wall_ns = to_ns.saturating_sub(from_ns);
         if wall_ns == 0 {
@@ -213,11 +212,7 @@ pub(crate) fn add(sums: &mut Spent, more: &Spent) {
 }
 
 /// The part of the recording for which a vCPU existed, as far as that is known.
-fn lifetime(
-    (recording, end_ns): (&Recording, u64),
-    task: Task,
-    records: &[&VcpuTime],
-) -> (u64, u64) {
+fn lifetime(recording: &Recording, task: Task, records: &[&VcpuTime]) -> (u64, u64) {
     let start_ns = recording.start_ns();
     let first = records.first();
     let named_ns = first.and_then(|first| recording.tasks().since_ns(first.task));
@@ -228,9 +223,9 @@ fn lifetime(
     let last_ns = records.iter().map(|record| record.last_ns).max();
     let last_ns = last_ns.unwrap_or(start_ns);
     let end_ns = if recording.was_cut() {
-        end_ns.max(last_ns)
+        recording.end_ns().max(last_ns)
     } else {
-        end_ns
+        recording.end_ns()
     };
     let ended_ns = recording.tasks().ended_ns(task);
     (

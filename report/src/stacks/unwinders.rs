@@ -267,19 +267,14 @@ impl<'a, 's> Unwinders<'a, 's> {
             (recorded.stop, recorded.outer.start)
         };
         held.unwound = unwound;
-        let stack = Stitched {
+        let mut stack = Stitched {
             frames,
             chain: all,
             outer: &mut from,
         };
-        let ended = self.add_callers_of_frameless(held, row, view, stack, is_switched);
+        let ended = self.add_callers_of_frameless(held, row, view, &mut stack, is_switched);
         stop = ended.or(stop);
-        let stack = Stitched {
-            frames,
-            chain: all,
-            outer: &mut from,
-        };
-        self.add_missing_caller(held, row, view, kernel.len(), stack);
+        self.add_missing_caller(held, row, view, kernel.len(), &mut stack);
         if !frames.is_empty() {
             // Otherwise the recorded chain would be taken as it is.
             stop = stop.or(Some(row.stop));

@@ -7,9 +7,14 @@ use super::ram::QemuRam;
 use crate::guest::endpoint::Endpoint;
 use uprof::Arch;
 
-/// Recommended changes to a machine that libvirt (`is_libvirt`) or someone else runs as `process`, with reasons; empty
+/// Recommended changes to a machine with this gdb stub that libvirt (`is_libvirt`) or someone else runs as `process`, with reasons; empty
 /// if nothing is left to improve.
-pub fn advice(machine: &Machine, is_libvirt: bool, process: Option<i32>) -> Vec<String> {
+pub fn advice(
+    machine: &Machine,
+    stub: &Stub,
+    is_libvirt: bool,
+    process: Option<i32>,
+) -> Vec<String> {
     let mut all = Vec::new();
     let arch = match machine.arch.as_str() {
         "aarch64" => Arch::Aarch64,
@@ -26,7 +31,7 @@ pub fn advice(machine: &Machine, is_libvirt: bool, process: Option<i32>) -> Vec<
             "guest memory is read through the gdb stub ({why}): {how}, and a sample needs one round trip instead of two"
         ));
     }
-    match &machine.stub {
+    match stub {
         Stub::None if is_libvirt => {} // `uniprof record` starts it
         Stub::None => all.push(
             "the gdb stub is not started: `uniprof record` starts it for the recording; \
@@ -62,17 +67,17 @@ mod tests {
 
     #[test]
     fn each_lack_has_its_advice() {
-        let bare = advice(&Machine::default(), false, None);
+        let bare = advice(&Machine::default(), &Stub::None, false, None);
         assert_eq!(bare.len(), 3, "{bare:?}");
         assert!(bare[0].contains("memory-backend-file"));
-        let managed = advice(&Machine::default(), true, None);
+        let managed = advice(&Machine::default(), &Stub::None, true, None);
         assert_eq!(managed.len(), 2, "{managed:?}");
         assert!(managed[0].contains("<memoryBacking>"));
         let unix = Machine {
             kvm: true,
-            stub: Stub::Listens(Endpoint::Unix("/run/gdb".into())),
             ..Machine::default()
         };
-        assert_eq!(advice(&unix, false, None).len(), 1);
+        let stub = Stub::Listens(Endpoint::Unix("/run/gdb".into()));
+        assert_eq!(advice(&unix, &stub, false, None).len(), 1);
     }
 }

@@ -18,8 +18,13 @@ const GUESTS_MAX: usize = 32;
 /// Examines the guest of `monitor`.
 pub fn examine(monitor: &Monitor, elf: Option<&GivenImage>) -> Report {
     let mut report = Report::default();
-    let connected = monitor.connect().map_err(SourceError::from);
-    let (machine, process) = match connected.and_then(|mut qmp| source::ask(monitor, &mut qmp)) {
+    let ask = || {
+        let mut qmp = monitor.connect()?;
+        let (machine, process) = source::ask(monitor, &mut qmp)?;
+        let stub = source::stub_of(&mut qmp, process)?;
+        Ok::<_, SourceError>((machine, process, stub))
+    };
+    let (machine, process, stub) = match ask() {
         Ok(found) => found,
         Err(error) => {
             report.say(Verdict::Bad, error.to_string());
@@ -40,7 +45,8 @@ pub fn examine(monitor: &Monitor, elf: Option<&GivenImage>) -> Report {
     };
     let opened = source::open(monitor, Vec::new(), &Plan::default());
     examine_source(&mut report, opened, &target, image.as_ref(), elf);
-    for sentence in advice(&machine, matches!(monitor, Monitor::Libvirt(_)), process) {
+    let is_libvirt = matches!(monitor, Monitor::Libvirt(_));
+    for sentence in advice(&machine, &stub, is_libvirt, process) {
         report.say(Verdict::Poor, sentence);
     }
     report

@@ -36,8 +36,6 @@ pub struct Machine {
     pub backends: Vec<Backend>,
     /// Guest-physical addresses in the back ends.
     pub ranges: Vec<Range>,
-    /// The gdb stub.
-    pub stub: Stub,
 }
 
 /// A memory back end that is shared through a file.
@@ -79,7 +77,7 @@ pub enum Stub {
 }
 
 impl Machine {
-    /// Queries all properties but the stub.
+    /// Queries all properties.
     ///
     /// # Errors
     /// The monitor does not answer, or does not know a command.
@@ -128,7 +126,6 @@ impl Machine {
             kernel: kernel.map(PathBuf::from),
             backends,
             ranges,
-            stub: Stub::None,
         })
     }
 }

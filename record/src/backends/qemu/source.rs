@@ -42,6 +42,7 @@ pub(super) fn opening_of(
 ) -> Result<Opening, SourceError> {
     let mut qmp = monitor.connect()?;
     let (machine, process) = ask(monitor, &mut qmp)?;
+    let stub = stub_of(&mut qmp, process)?;
     let arch = match machine.arch.as_str() {
         "x86_64" => Arch::X86_64,
         "aarch64" => Arch::Aarch64,
@@ -58,7 +59,7 @@ pub(super) fn opening_of(
             machine.status
         )));
     }
-    let (endpoint, started) = find_stub(&mut qmp, &machine, monitor)?;
+    let (endpoint, started) = find_stub(&mut qmp, &stub, monitor)?;
     let ram = QemuRam::open(&machine, arch, process);
     let mut notes = notes(&machine);
     if let Err(why) = &ram {
@@ -119,15 +120,22 @@ pub fn kvm_process(monitor: &Monitor) -> Result<(i32, Option<Image>), SourceErro
     Ok((pid, kernel.and_then(|path| Image::open(path, None).ok())))
 }
 
-/// The machine with its stub, and QEMU's process.
+/// The machine, and QEMU's process.
 ///
 /// # Errors
 /// The monitor does not answer, or does not know a command.
 pub(super) fn ask(monitor: &Monitor, qmp: &mut Qmp) -> Result<(Machine, Option<i32>), SourceError> {
-    let mut machine = Machine::ask(qmp)?;
+    let machine = Machine::ask(qmp)?;
     let process = process_of(monitor, qmp, &machine);
-    machine.stub = ask_stub(qmp, process.and_then(command_line).as_deref())?;
     Ok((machine, process))
+}
+
+/// The gdb stub of QEMU, whose process is given if it is known.
+///
+/// # Errors
+/// The monitor does not answer.
+pub(super) fn stub_of(qmp: &mut Qmp, process: Option<i32>) -> Result<Stub, SourceError> {
+    Ok(ask_stub(qmp, process.and_then(command_line).as_deref())?)
 }
 
 /// QEMU's process: the listener at its monitor's socket. If that is libvirt's or a port, it is the process of the first
@@ -168,7 +176,7 @@ fn notes(machine: &Machine) -> Vec<(String, String)> {
 /// The machine's stub, or one that is started beside the monitor's socket.
 fn find_stub(
     qmp: &mut Qmp,
-    machine: &Machine,
+    stub: &Stub,
     monitor: &Monitor,
 ) -> Result<(Endpoint, bool), SourceError> {
     let taken = || {
@@ -177,7 +185,7 @@ fn find_stub(
              it first"
         ))
     };
-    match &machine.stub {
+    match stub {
         Stub::Listens(endpoint) => return Ok((endpoint.clone(), false)),
         Stub::Taken => return Err(taken()),
         Stub::None => {}

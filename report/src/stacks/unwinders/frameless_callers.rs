@@ -42,14 +42,15 @@ impl Unwinders<'_, '_> {
         held: &mut UnwindState,
         row: &Row<'_>,
         view: View,
-        stack: Stitched<'_>,
+        stack: &mut Stitched<'_>,
         is_switched: bool,
     ) -> Option<Stop> {
         let Stitched {
             frames,
             chain,
-            outer: from,
+            outer,
         } = stack;
+        let from = &mut **outer;
         let (_, unwinder) = self.held(held, row, view);
         if !unwinder.has_frameless() {
             return None;

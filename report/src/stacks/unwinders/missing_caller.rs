@@ -33,13 +33,14 @@ impl Unwinders<'_, '_> {
         row: &Row<'_>,
         view: View,
         innermost: usize,
-        stack: Stitched<'_>,
+        stack: &mut Stitched<'_>,
     ) {
         let Stitched {
             frames,
             chain,
-            outer: rest,
+            outer,
         } = stack;
+        let rest = &mut **outer;
         let mut after = frames.iter().chain(&chain[*rest..]).skip(innermost);
         let (Some(inner), Some(outer)) = (after.next().copied(), after.next().copied()) else {
             return;
