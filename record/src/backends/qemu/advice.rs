@@ -7,8 +7,8 @@ use super::ram::QemuRam;
 use crate::guest::endpoint::Endpoint;
 use uprof::Arch;
 
-/// Recommended changes to a machine with this gdb stub that libvirt (`is_libvirt`) or someone else runs as `process`, with reasons; empty
-/// if nothing is left to improve.
+/// Recommended changes to a machine with this stub that libvirt (`is_libvirt`) or someone else runs as `process`, with
+/// reasons; empty if nothing is left to improve.
 pub fn advice(
     machine: &Machine,
     stub: &Stub,
