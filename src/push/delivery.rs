@@ -7,6 +7,7 @@ use super::spool::Spool;
 use crate::selection::{inform, say};
 use anyhow::Context;
 use std::collections::{HashMap, HashSet};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use uniprof_report::push::Verdict;
@@ -252,15 +253,18 @@ impl<'a> Delivery<'a> {
             return Ok(Left::ToAnother);
         };
         loop {
-            let waiting = spool.waiting().context("cannot read the spool")?;
-            let (removable, waiting): (Vec<PathBuf>, Vec<PathBuf>) = waiting
-                .into_iter()
-                .partition(|path| self.unremoved.contains(path));
+            let mut waiting = spool.waiting().context("cannot read the spool")?;
+            waiting.retain(|path| !self.unremoved.contains(path));
             if waiting.is_empty() {
-                for path in removable {
-                    spool.remove(&path).with_context(|| stays(&path))?;
-                    self.unremoved.remove(&path);
+                for path in &self.unremoved {
+                    match spool.remove(path) {
+                        Err(error) if error.kind() != ErrorKind::NotFound => {
+                            return Err(error).with_context(|| stays(path));
+                        }
+                        _ => {}
+                    }
                 }
+                self.unremoved.clear();
                 return Ok(Left::Nothing);
             }
             // Others may have been dropped, or delivered by another process.
