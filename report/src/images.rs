@@ -95,6 +95,7 @@ pub struct Image {
     segments: Segments,
     position_independent: bool,
     tells_code: OnceLock<bool>,
+    has_code: OnceLock<bool>,
     written_over: Arc<OnceLock<WrittenOver>>,
     /// The file as it is, if it is one of 32 bits; `bytes` has it with headers of 64.
     narrow: Option<Bytes>,
@@ -139,13 +140,15 @@ impl Image {
         Image::parse(name, Some(path.to_owned()), Bytes::Mapped(Arc::new(mapped)))
     }
 
-    /// Takes an open ELF file, which had the path `path` where it was mapped.
+    /// Takes an open ELF file, which had the path `path` where it was mapped. Its debug files may be beside that; they
+    /// are known by what is in them, as another file may have the path by now.
     ///
     /// # Errors
     /// As for [`Image::open`].
     pub(crate) fn from_file(file: &File, path: &str) -> Result<Image, ImageError> {
         let mapped = map_opened(file, Path::new(path))?;
-        Image::parse(path.to_owned(), None, Bytes::Mapped(Arc::new(mapped)))
+        let place = Some(PathBuf::from(path)).filter(|path| path.is_absolute());
+        Image::parse(path.to_owned(), place, Bytes::Mapped(Arc::new(mapped)))
     }
 
     /// Takes an ELF file from memory; `name` is what messages call it.
@@ -239,6 +242,7 @@ impl Image {
             segments: Segments(segments),
             position_independent,
             tells_code: OnceLock::new(),
+            has_code: OnceLock::new(),
             written_over: Arc::default(),
             narrow: None,
         })
@@ -259,12 +263,20 @@ impl Image {
             let is_patched = PATCHES
                 .iter()
                 .any(|name| elf.section_by_name(name).is_some());
-            let has_code = elf.sections().next().is_none()
-                || elf.sections().any(|section| {
-                    let is_text = section.kind() == object::SectionKind::Text;
-                    is_text && section.file_range().is_some_and(|(_, bytes)| bytes > 0)
-                });
-            has_code && !is_patched
+            self.has_code() && !is_patched
+        })
+    }
+
+    /// Whether it has code: a debug file doesn't.
+    pub(crate) fn has_code(&self) -> bool {
+        *self.has_code.get_or_init(|| {
+            self.elf().is_some_and(|elf| {
+                elf.sections().next().is_none()
+                    || elf.sections().any(|section| {
+                        let is_text = section.kind() == object::SectionKind::Text;
+                        is_text && section.file_range().is_some_and(|(_, bytes)| bytes > 0)
+                    })
+            })
         })
     }
 

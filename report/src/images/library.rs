@@ -146,7 +146,13 @@ impl Library {
     ) -> ImageFound {
         let by_path = if is_here { By::OwnPath } else { By::Path };
         let mut found = self.find_image(module, alone, by_path, objection);
-        found.debug = self.debug_file(module, found.image.as_deref());
+        if found.debug.is_none() {
+            found.debug = self.debug_file(module, found.image.as_deref());
+        } else if found.image.is_none() {
+            // It has names at least.
+            found.mismatch = None;
+            found.image = found.debug.take();
+        }
         found
     }
 
@@ -164,8 +170,12 @@ impl Library {
                 == Some(std::ffi::OsStr::new(module.short_name()));
             let meant = || same_name || alone;
             if same_id || (meant() && self.accept(image, module, By::Hand, foreign, &mut found)) {
-                found.image = Some(image.clone());
-                return found;
+                if image.has_code() {
+                    found.image = Some(image.clone());
+                    return found;
+                }
+                // A debug file. The code may still be found elsewhere.
+                found.debug.get_or_insert_with(|| image.clone());
             }
         }
         if let Some(image) = self.held.find(module) {

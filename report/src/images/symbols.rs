@@ -165,12 +165,17 @@ impl SymbolTable {
         let candidates = one_for_each_address(with_hypercalls(candidates));
         borders.sort_unstable();
         let mut table = SymbolTable::default();
-        let mut sized_until = 0;
+        // Until where unwind rules or a size say that a function reaches, and until where one with a name does.
+        let (mut sized_until, mut named_until) = (0, 0);
         for (index, candidate) in candidates.iter().enumerate() {
             // A label inside a function with a size is not a function, nor is a part that only has unwind rules of
             // its own.
-            let is_minor = candidate.size_bytes == 0 || candidate.name.is_empty();
-            if is_minor && candidate.address < sized_until {
+            let is_inside = match (&*candidate.name, candidate.size_bytes) {
+                ("", _) => candidate.address < sized_until,
+                (_, 0) => candidate.address < named_until,
+                _ => false,
+            };
+            if is_inside {
                 continue;
             }
             let end = match candidate.size_bytes {
@@ -180,13 +185,18 @@ impl SymbolTable {
                     let border = borders.get(at).copied();
                     let follows = next.into_iter().chain(border).min();
                     let follows = follows.unwrap_or_else(|| end_alone(candidate.address));
+                    let around = Some(sized_until).filter(|until| candidate.address < *until);
+                    let limit = candidate.limit.min(around.unwrap_or(u64::MAX));
                     // A damaged image may end a section before its symbols.
-                    follows.min(candidate.limit).max(candidate.address)
+                    follows.min(limit).max(candidate.address)
                 }
                 size_bytes => candidate.address.saturating_add(size_bytes),
             };
             if candidate.size_bytes != 0 {
                 sized_until = sized_until.max(end);
+                if !candidate.name.is_empty() {
+                    named_until = named_until.max(end);
+                }
             }
             if !table.push(candidate.address, end, &candidate.name) {
                 break;
@@ -305,6 +315,25 @@ mod tests {
 
     fn name_at(table: &SymbolTable, address: u64) -> Option<&str> {
         table.find(ImageAddress(address)).map(|found| found.name)
+    }
+
+    /// glibc's unwind rules of `__restore_rt` begin one byte before it, and the symbol has no size.
+    #[test]
+    fn a_function_without_a_size_within_unwind_rules_keeps_its_name() {
+        let table = SymbolTable::build(
+            vec![
+                candidate(0xff, 10, Kind::Function, ""),
+                candidate(0x100, 0, Kind::Function, "__restore_rt"),
+                candidate(0x200, 0x40, Kind::Function, "sized"),
+                candidate(0x210, 0, Kind::Function, "label"),
+            ],
+            Vec::new(),
+        );
+        assert_eq!(name_at(&table, 0xff), Some(""));
+        assert_eq!(name_at(&table, 0x100), Some("__restore_rt"));
+        assert_eq!(name_at(&table, 0x108), Some("__restore_rt"));
+        assert_eq!(name_at(&table, 0x109), None);
+        assert_eq!(name_at(&table, 0x210), Some("sized"));
     }
 
     #[test]

@@ -246,11 +246,12 @@ impl<'r, 'l> Symbolizer<'r, 'l> {
 
     /// The lines of the image of `place`, and the place's address in it.
     fn lines_in_image(&self, place: Place) -> Option<(&Lines<'l>, ImageAddress)> {
-        let symbols = self.modules.get(place.module()? as usize)?;
-        let image = self.image(place)?;
-        let address = self.address(image.segments(), place)?;
+        let module = place.module()?;
+        let symbols = self.modules.get(module as usize)?;
+        let address = self.image_address(module, place)?;
         let lines = symbols.tables.lines.get_or_init(|| {
             let found = symbols.tables.found.get()?;
+            let image = found.image.as_ref().or(found.debug.as_ref())?;
             let (store, search) = (self.library.line_store(), !self.library.only_given);
             Lines::new(store, image, found.debug.as_ref(), search)
         });
@@ -330,9 +331,28 @@ impl<'r, 'l> Symbolizer<'r, 'l> {
     }
 
     fn find_in_image(&self, module: u32, place: Place) -> Option<FoundSymbol<'_>> {
-        let image = self.image(place)?;
-        let address = self.address(image.segments(), place)?;
+        let address = self.image_address(module, place)?;
         self.table(module).find(address)
+    }
+
+    /// The address of `place` in the image that was found. The headers of a debug file without code don't say what of
+    /// it was mapped where; those in the recording do.
+    fn image_address(&self, module: u32, place: Place) -> Option<ImageAddress> {
+        let found = self.found(module);
+        let image = found.image.as_ref().or(found.debug.as_ref())?;
+        let embedded = || self.embedded_with_segments(module);
+        let segments = match found.image.as_ref().filter(|image| image.has_code()) {
+            Some(image) => image.segments(),
+            None => embedded().map_or(image.segments(), |embedded| &embedded.segments),
+        };
+        self.address(segments, place)
+    }
+
+    /// What is embedded of a module with the headers of its image.
+    fn embedded_with_segments(&self, module: u32) -> Option<&Embedded> {
+        let embedded = &self.modules.get(module as usize)?.embedded;
+        let mut listed = embedded.iter().inspect(|_| work::take(1));
+        listed.find(|embedded| !embedded.segments.is_empty())
     }
 
     /// The functions of the image of a module.
@@ -427,11 +447,13 @@ impl<'r, 'l> Symbolizer<'r, 'l> {
         stated.or(Some(ImageAddress(offset)))
     }
 
-    /// The segments of a module and its unwind rules: those of its image, else the embedded ones.
+    /// The segments of a module and its unwind rules: those of its image, if it has code, else the embedded ones.
     pub(crate) fn unwinding(&self, module: u32) -> Option<(&Segments, Arc<UnwindRules>)> {
         let symbols = self.modules.get(module as usize)?;
         let found = self.found(module);
-        if let Some(image) = &found.image {
+        let embedded = self.embedded_with_segments(module);
+        let image = found.image.as_ref();
+        if let Some(image) = image.filter(|image| image.has_code() || embedded.is_none()) {
             let compile = || {
                 let rules = UnwindRules::of(image, found.debug.as_ref());
                 let files = [Some(image), found.debug.as_ref()];
@@ -443,10 +465,7 @@ impl<'r, 'l> Symbolizer<'r, 'l> {
                 Arc::clone(symbols.tables.rules.get_or_init(compile)),
             ));
         }
-        let mut listed = symbols.embedded.iter().inspect(|_| work::take(1));
-        listed
-            .find(|embedded| !embedded.segments.is_empty())
-            .map(|embedded| (&embedded.segments, Arc::clone(&embedded.rules)))
+        embedded.map(|embedded| (&embedded.segments, Arc::clone(&embedded.rules)))
     }
 
     /// The image of a place's module.

@@ -10,6 +10,7 @@ use super::memory::Memory;
 use super::modules::{Module, Modules};
 use super::registers::Registers;
 use super::returns::{Landing, address_taken, call_at, landing};
+use super::rules::FoundRule;
 use super::step::{self, Step, StepError};
 use super::x86_64::{X86_64, trap_frame};
 use crate::work;
@@ -344,6 +345,8 @@ impl Unwinder {
             let found = module.rules.find(module.image_address(address))?;
             Some((number, found))
         };
+        let is_trap =
+            |(_, found): &(u32, FoundRule<'_>)| found.rule().is_some_and(|rule| rule.is_trap);
         let of_signal = || {
             let number = self.modules.find(address)?;
             let module = self.modules.get(number)?;
@@ -352,12 +355,17 @@ impl Unwinder {
         };
         let found = match kind {
             FrameKind::Exact => at(address),
-            // A signal trampoline is "returned" to at its first byte, before which there need not be anything.
-            FrameKind::Return => at(address.wrapping_sub(1))
-                .or_else(|| {
-                    at(address).filter(|(_, found)| found.rule().is_some_and(|rule| rule.is_trap))
-                })
-                .or_else(of_signal),
+            FrameKind::Return => {
+                let before = at(address.wrapping_sub(1));
+                // A signal trampoline is "returned" to at its first byte. What is before it, if anything, is another
+                // function.
+                let trampoline = || at(address).filter(is_trap).or_else(of_signal);
+                match &before {
+                    Some(found) if is_trap(found) => before,
+                    Some(_) if self.call_before(address).is_some() => before,
+                    _ => trampoline().or(before),
+                }
+            }
         };
         let Some((module, found)) = found else {
             return if kind == FrameKind::Return && self.landing(address) == Landing::Outermost {
@@ -506,7 +514,22 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
                 }
                 Err(Stop::Complete)
             }
-            Action::Full { module, rule } => self.full::<C>(registers, module, rule, pc, floor),
+            Action::Full { module, rule } => {
+                let set = unwinder
+                    .modules
+                    .get(module)
+                    .map(|it| it.rules.set(rule.part));
+                let found = set.and_then(|set| set.rule(rule.number));
+                // A signal trampoline is entered at its first byte; a kernel's code for interrupts calls.
+                if found.is_some_and(|rule| rule.is_trap)
+                    && !unwinder.has_interrupts
+                    && unwinder.call_before(pc).is_none()
+                    && let Some(frame) = self.frames.last_mut()
+                {
+                    frame.kind = FrameKind::Exact;
+                }
+                self.full::<C>(registers, module, rule, pc, floor)
+            }
             Action::NoRule if kind == FrameKind::Return && unwinder.is_nowhere(pc) => {
                 // The previous step was wrong, and so are its registers.
                 self.frames.pop();
@@ -623,7 +646,8 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
             return Err(end);
         }
         let unwinder = self.unwinder;
-        if unwinder.arch == Arch::X86_64 && unwinder.is_known(pc) {
+        // On a process's stack, what looks like a processor's frame is data.
+        if unwinder.arch == Arch::X86_64 && unwinder.has_interrupts && unwinder.is_known(pc) {
             let found = trap_frame(registers, self.memory, |address| unwinder.is_known(address));
             if let Some(interrupted) = found {
                 *registers = interrupted;

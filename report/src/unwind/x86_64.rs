@@ -77,7 +77,7 @@ pub(super) fn trap_frame(
         }
         let (ip, cs, flags, old_sp, ss) = (word(0)?, word(1)?, word(2)?, word(3)?, word(4)?);
         let selectors =
-            cs != 0 && cs >> 16 == 0 && ss >> 16 == 0 && (ss == 0 || (cs ^ ss) & 3 == 0);
+            cs >> 2 != 0 && cs >> 16 == 0 && ss >> 16 == 0 && (ss == 0 || (cs ^ ss) & 3 == 0);
         let flags_fit = flags & FLAGS_ZERO == 0 && flags & FLAGS_ONE != 0;
         // On the same stack the processor aligns to 16 bytes before pushing.
         let stack_fits = old_sp.wrapping_sub(end) < 16 || memory.word(old_sp).is_some();

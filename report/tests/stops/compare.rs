@@ -18,14 +18,13 @@ pub fn compare(unwinder: &Unwinder, cache: &mut Cache, stop: &Stopped) -> Verdic
     let end = unwinder.unwind(cache, &stop.registers, &memory, options, &mut frames);
     let ours: Vec<u64> = frames.iter().map(|frame| frame.address).collect();
     if ours == stop.frames.iter().map(|frame| frame.pc).collect::<Vec<_>>() {
-        // If gdb marks a frame as that of a signal, the one above it must be an interrupted one.
-        for (index, frame) in stop.frames.iter().enumerate() {
-            let above = frames.get(index + 1).map(|above| above.kind);
-            let wanted = match frame.is_signal {
+        // What gdb marks as the frame of a signal is entered at its first byte, and the one above it was interrupted.
+        for (index, pair) in stop.frames.windows(2).enumerate() {
+            let wanted = match pair.iter().any(|frame| frame.is_signal) {
                 true => FrameKind::Exact,
                 false => FrameKind::Return,
             };
-            if above.is_some_and(|above| above != wanted) {
+            if frames[index + 1].kind != wanted {
                 return Verdict::Differs(index + 1, "kind of address".to_owned());
             }
         }
