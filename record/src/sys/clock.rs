@@ -1,5 +1,8 @@
 //! Clocks, and punctual sleep until a deadline.
 
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, ClockNanosleepFlags, clock_nanosleep};
+use nix::unistd::Pid;
 use std::mem::MaybeUninit;
 
 /// Time of `CLOCK_MONOTONIC` in nanoseconds.
@@ -8,7 +11,7 @@ pub fn monotonic_ns() -> u64 {
     if let Some(now_ns) = simulated::now_ns() {
         return now_ns;
     }
-    read(libc::CLOCK_MONOTONIC)
+    read(ClockId::CLOCK_MONOTONIC)
 }
 
 /// Time of `CLOCK_REALTIME` in nanoseconds since 1970.
@@ -17,34 +20,27 @@ pub fn realtime_ns() -> i64 {
     if let Some(now_ns) = simulated::now_ns() {
         return now_ns.cast_signed();
     }
-    i64::try_from(read(libc::CLOCK_REALTIME)).unwrap_or(i64::MAX)
+    i64::try_from(read(ClockId::CLOCK_REALTIME)).unwrap_or(i64::MAX)
 }
 
 /// Time since the machine's boot, including suspend (`CLOCK_BOOTTIME`), in nanoseconds.
 pub fn boot_ns() -> u64 {
-    read(libc::CLOCK_BOOTTIME)
+    read(ClockId::CLOCK_BOOTTIME)
 }
 
 /// Processor time of all threads of process `pid`, ended ones included, in nanoseconds; `None` if the process is
 /// gone.
 pub fn processor_time_ns(pid: i32) -> Option<u64> {
-    /// `CPUCLOCK_SCHED` of `linux/posix-timers.h`, of the whole process.
-    const SCHEDULED: libc::clockid_t = 2;
-    // The id that clock_getcpuclockid(3) returns.
-    try_read(!pid << 3 | SCHEDULED)
+    let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(pid)).ok()?;
+    try_read(clock)
 }
 
-fn try_read(clock: libc::clockid_t) -> Option<u64> {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `time` is a valid timespec that outlives the call, which writes nothing else.
-    let result = unsafe { libc::clock_gettime(clock, &mut time) };
-    (result == 0).then(|| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+fn try_read(clock: ClockId) -> Option<u64> {
+    let time = clock.now().ok()?;
+    Some(time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
 }
 
-fn read(clock: libc::clockid_t) -> u64 {
+fn read(clock: ClockId) -> u64 {
     let time_ns = try_read(clock);
     debug_assert!(time_ns.is_some(), "these clocks exist on every Linux");
     time_ns.unwrap_or(0)
@@ -109,19 +105,14 @@ pub fn sleep_until(deadline_ns: u64) {
     if simulated::sleep_until(deadline_ns) {
         return;
     }
-    let time = libc::timespec {
-        tv_sec: (deadline_ns / 1_000_000_000).cast_signed(),
-        tv_nsec: (deadline_ns % 1_000_000_000) as libc::c_long,
-    };
-    // SAFETY: `time` is valid for the call; with TIMER_ABSTIME the remainder may be null.
-    unsafe {
-        libc::clock_nanosleep(
-            libc::CLOCK_MONOTONIC,
-            libc::TIMER_ABSTIME,
-            &time,
-            std::ptr::null_mut(),
-        )
-    };
+    let seconds = (deadline_ns / 1_000_000_000).cast_signed();
+    let deadline = TimeSpec::new(seconds, (deadline_ns % 1_000_000_000).cast_signed());
+    // Whoever was woken by a signal looks at what it is for.
+    let _ = clock_nanosleep(
+        ClockId::CLOCK_MONOTONIC,
+        ClockNanosleepFlags::TIMER_ABSTIME,
+        &deadline,
+    );
 }
 
 /// A clock that is advanced by hand, for tests of long recordings. No build of the program has it.

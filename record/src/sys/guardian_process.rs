@@ -3,9 +3,10 @@
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
+use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{Pid, pipe2};
+use nix::unistd::{Pid, pipe2, setsid};
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
@@ -169,8 +170,7 @@ impl Drop for ChildProcess {
 /// Detaches the child: it gets its own session and no signals from the terminal, nor those that are for the recorder.
 /// It keeps none of the parent's descriptors but the lifeline and `kept`, so that it doesn't hold the output open.
 fn settle_child(kept: &[RawFd], lifeline: RawFd) {
-    // SAFETY: no argument; fails harmlessly.
-    unsafe { libc::setsid() };
+    let _ = setsid();
     for signal in [
         libc::SIGINT,
         libc::SIGTERM,
@@ -184,8 +184,7 @@ fn settle_child(kept: &[RawFd], lifeline: RawFd) {
         // SAFETY: SIG_IGN is a valid disposition for each of these.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
-    // SAFETY: the name is a C string of less than 16 bytes.
-    unsafe { libc::prctl(libc::PR_SET_NAME, c"uniprof-guard".as_ptr()) };
+    let _ = prctl::set_name(c"uniprof-guard");
     // SAFETY: the path is a C string.
     let null = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) };
     if null >= 0 {

@@ -3,6 +3,8 @@
 //! Sources: capabilities(7), capset(2), prctl(2), and linux/capability.h for the numbers.
 
 use nix::errno::Errno;
+use nix::sys::prctl;
+use nix::sys::resource::{Resource, setrlimit};
 
 /// A capability, with its number in linux/capability.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,9 +77,7 @@ pub fn keep_only(kept: &[Capability]) -> Result<(), Errno> {
     // SAFETY: as for capget; the kernel reads both halves.
     let set = unsafe { libc::syscall(libc::SYS_capset, &raw mut header, halves.as_ptr()) };
     Errno::result(set)?;
-    // SAFETY: takes numbers only.
-    let set = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
-    Errno::result(set).map(drop)
+    prctl::set_no_new_privs()
 }
 
 /// Disables core files of this process.
@@ -85,12 +85,7 @@ pub fn keep_only(kept: &[Capability]) -> Result<(), Errno> {
 /// # Errors
 /// The error of `setrlimit`.
 pub fn forbid_core_files() -> Result<(), Errno> {
-    let none = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: the struct outlives the call, which only reads it.
-    Errno::result(unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) }).map(drop)
+    setrlimit(Resource::RLIMIT_CORE, 0, 0)
 }
 
 #[cfg(test)]
