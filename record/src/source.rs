@@ -153,6 +153,11 @@ pub trait Observer: Send {
     /// Returns the changes since the last call. May allocate and take time.
     fn look(&mut self, now_ns: u64) -> Observations;
 
+    /// Takes note that an address space has got other mappings, so that all of them are to be told again.
+    fn replaced(&mut self, space: u32) {
+        let _ = space;
+    }
+
     /// Reads what can't wait until the next look; returns how long the next call may wait.
     fn poll(&mut self) -> Duration {
         Duration::MAX

@@ -38,6 +38,13 @@ impl SharedObserver {
         seen
     }
 
+    /// Takes note that an address space has got other mappings.
+    pub fn replaced(&self, space: u32) {
+        if let Some(observer) = &mut self.inner().observer {
+            observer.replaced(space);
+        }
+    }
+
     /// Reads what can't wait until the next look; returns how long the next call may wait.
     pub fn poll(&self) -> Duration {
         let observer = &mut self.inner().observer;

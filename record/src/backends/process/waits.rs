@@ -7,6 +7,7 @@ use super::records::{Fields, RecordReader, trailer};
 use crate::source::ring::Sink;
 use crate::source::slot::Slot;
 use perf_event_open_sys::bindings as abi;
+use std::collections::VecDeque;
 use uprof::cold::LossReason;
 use uprof::{State, Stop, Task, Wait};
 
@@ -23,6 +24,11 @@ const STACK_MEMORY_BYTES: usize = 256 << 20;
 const SHORT_WAITS_A_SECOND: u64 = 10_000;
 /// A wait shorter than this is short.
 const SHORT_NS: u64 = 1_000_000;
+
+/// Most threads that have ended and may still be switched out: on each processor it is the next switch.
+const ENDED_MAX: usize = 1024;
+/// The kernel's number for a thread that has none any more.
+const REAPED: u32 = u32::MAX;
 
 /// A thread that switches.
 #[derive(Debug)]
@@ -117,6 +123,8 @@ pub struct Waits {
     reader: RecordReader,
     /// Ascending by thread id.
     threads: Vec<Thread>,
+    /// The threads that ended last. Processors tell of their last switch after their end; it begins no wait.
+    ended: VecDeque<u32>,
     #[expect(clippy::vec_box, reason = "they change places with the ring's boxes")]
     free: Vec<Box<Slot>>,
     allowance: Allowance,
@@ -136,6 +144,7 @@ impl Waits {
         Waits {
             reader,
             threads: Vec::with_capacity(THREADS_MAX),
+            ended: VecDeque::with_capacity(ENDED_MAX),
             // Memory that was never written to takes no room.
             free: (0..slots)
                 .map(|_| Box::new(Slot::new(stack_bytes)))
@@ -192,13 +201,14 @@ impl Waits {
         self.reader.since_ns = now_ns;
     }
 
-    /// The index of `task`'s thread, which is added if it is new.
+    /// The index of `task`'s thread, which is added if it is new; `None` if it has ended, or there is no room.
     fn find(&mut self, task: Task, time_ns: u64, sink: &mut Sink) -> Option<usize> {
         match self
             .threads
             .binary_search_by_key(&task.vcpu, |thread| thread.task.vcpu)
         {
             Ok(index) => Some(index),
+            Err(_) if task.vcpu == REAPED || self.ended.contains(&task.vcpu) => None,
             Err(_) if self.threads.len() == THREADS_MAX => {
                 sink.lose(LossReason::WaitsLost, 1, time_ns);
                 None
@@ -347,12 +357,14 @@ impl Waits {
         let mut fields = Fields(body);
         let (space, _, vcpu, _) = (fields.u32()?, fields.u32()?, fields.u32()?, fields.u32()?);
         let time_ns = fields.u64()?;
-        if let Some(index) = self.find(Task { space, vcpu }, time_ns, sink) {
+        // The number may be that of a thread that has ended.
+        self.ended.retain(|ended| *ended != vcpu);
+        let task = Task { space, vcpu };
+        if let Some(index) = self.find(task, time_ns, sink) {
             let thread = &mut self.threads[index];
-            thread.task = Task { space, vcpu };
-            if thread.place == CpuState::Unknown {
-                thread.place = CpuState::On;
-            }
+            thread.task = task;
+            thread.place = CpuState::On;
+            self.free.extend(thread.stack.take());
         }
         Some(())
     }
@@ -368,6 +380,10 @@ impl Waits {
             let thread = self.threads.remove(index);
             self.free.extend(thread.stack);
         }
+        if self.ended.len() == ENDED_MAX {
+            self.ended.pop_front();
+        }
+        self.ended.push_back(vcpu);
         Some(())
     }
 

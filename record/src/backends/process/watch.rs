@@ -95,6 +95,13 @@ impl Observer for Watcher {
         seen
     }
 
+    /// What a look saw before may be of the program that replaced another one.
+    fn replaced(&mut self, space: u32) {
+        self.last
+            .mappings
+            .retain(|(pid, ..)| *pid != space.cast_signed());
+    }
+
     fn count(&mut self, last: bool) -> Option<Vec<ProcessTime>> {
         let pids = self.pids();
         Some(self.census.read(&pids, last))
@@ -105,6 +112,19 @@ impl Observer for Watcher {
 mod tests {
     use super::*;
     use std::sync::mpsc::channel;
+
+    /// A look that came before the record of an exec has seen the new program's mappings already.
+    #[test]
+    fn mappings_of_a_replaced_program_are_told_again() {
+        let pid = std::process::id();
+        let mut watcher = Watcher::new(Scope::Tree(vec![pid as i32]), BTreeSet::new());
+        let told = watcher.look(0).modules.len();
+        assert!(told > 0);
+        watcher.replaced(pid + 1);
+        assert!(watcher.look(1).modules.len() < told);
+        watcher.replaced(pid);
+        assert!(watcher.look(2).modules.len() >= told);
+    }
 
     #[test]
     fn threads_that_have_gone_are_forgotten() {

@@ -195,6 +195,33 @@ fn short_waits_are_told_with_the_next_stack() {
     assert_eq!(world.waits.threads.len(), 0);
 }
 
+/// Events of processors go on to the last switch of a thread, after its end.
+#[test]
+fn a_thread_that_has_ended_waits_no_more() {
+    let mut world = World::new();
+    for tid in [7, u32::MAX] {
+        world.task_record(abi::PERF_RECORD_FORK, 7, MS);
+        world.switch(7, 2 * MS, 0);
+        world.task_record(abi::PERF_RECORD_EXIT, 7, 3 * MS);
+        world.sample(tid, 4 * MS);
+        world.switch(tid, 4 * MS, OUT);
+        assert_eq!(world.waits.threads.len(), 0, "{tid}");
+    }
+    // Another thread gets the number.
+    world.task_record(abi::PERF_RECORD_FORK, 7, 5 * MS);
+    world.sample(7, 6 * MS);
+    world.switch(7, 6 * MS, OUT);
+    world.switch(7, 8 * MS, 0);
+    let own = (7, 6 * MS, State::Blocked, 2 * MS, 1, 1);
+    assert_eq!(world.recorded(), [own]);
+    // The record of an end is lost.
+    world.switch(7, 9 * MS, OUT);
+    world.task_record(abi::PERF_RECORD_FORK, 7, 10 * MS);
+    world.switch(7, 11 * MS, 0);
+    assert_eq!(world.recorded(), []);
+    assert_eq!(world.lost(), 0);
+}
+
 #[test]
 fn ten_thousand_short_waits_a_second_have_stacks_of_their_own() {
     let mut world = World::new();
