@@ -46,7 +46,7 @@ pub struct Events {
     /// The first events own the ring buffers, in the same order.
     events: Vec<Event>,
     /// Threads that could not be watched for lack of file descriptors.
-    pub unwatched: usize,
+    pub unwatched: BTreeSet<i32>,
     /// Processes with threads that could not be watched for lack of permission.
     pub refused: BTreeSet<i32>,
 }
@@ -70,7 +70,7 @@ impl Events {
                         cpus,
                         rings: Vec::new(),
                         events: Vec::new(),
-                        unwatched: 0,
+                        unwatched: BTreeSet::new(),
                         refused: BTreeSet::new(),
                     };
                     events.open_rings(tid, first)?;
@@ -179,7 +179,9 @@ impl Events {
                     Err(Errno::EACCES | Errno::EPERM) => {
                         self.refused.insert(pid);
                     }
-                    Err(Errno::EMFILE | Errno::ENFILE) => self.unwatched += 1,
+                    Err(Errno::EMFILE | Errno::ENFILE) => {
+                        self.unwatched.insert(tid);
+                    }
                     Err(error) => return Err(error),
                 }
             }

@@ -173,11 +173,23 @@ fn members(events: &Events, scope: &Scope, pids: &[i32]) -> Members {
 /// Warnings about threads that are not watched, or that won't be.
 fn unwatched(events: &Events, switches: Option<&Switches>, scope: &Scope) -> Vec<String> {
     let mut warnings = Vec::new();
-    if events.unwatched > 0 {
-        warnings.push(format!(
-            "{} threads are not watched, as the limit on open files is reached: raise it (ulimit -n)",
-            events.unwatched
-        ));
+    let waits = switches.map_or(0, Switches::unwatched);
+    for (count, what) in [
+        (events.unwatched.len(), "threads are not watched"),
+        (waits, "threads' waits are not recorded"),
+    ] {
+        if count > 0 {
+            warnings.push(format!(
+                "{count} {what}, as the limit on open files is reached: raise it (ulimit -n)"
+            ));
+        }
+    }
+    if matches!(scope, Scope::Machine) && is_in_container() {
+        warnings.push(
+            "processes outside of this container are sampled as one, without names: record outside of it, or start it \
+             with the host's process ids (docker run --pid=host)"
+                .to_owned(),
+        );
     }
     warnings.extend(refusal::not_ours(&events.refused));
     if matches!(events.reach(), Reach::Threads) && scope.takes_in() {
@@ -193,6 +205,13 @@ fn unwatched(events: &Events, switches: Option<&Switches>, scope: &Scope) -> Vec
         ));
     }
     warnings
+}
+
+/// Whether the process ids here are those of a container. The first namespace has a number of its own
+/// (`PROC_PID_INIT_INO` of `linux/proc_ns.h`).
+fn is_in_container() -> bool {
+    const FIRST: &str = "pid:[4026531836]";
+    std::fs::read_link("/proc/self/ns/pid").is_ok_and(|found| found.as_os_str() != FIRST)
 }
 
 fn started(pid: i32, name: &str, now_ns: u64) -> TaskEvent {

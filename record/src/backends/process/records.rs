@@ -17,6 +17,10 @@ use uprof::cold::{LossReason, MappedFile};
 use uprof::cpu::is_kernel_address;
 use uprof::{Frame, Registers, State, Stop, Task};
 
+/// The process id of a task outside of this container's process ids, and of the kernel's idle tasks. What the kernel
+/// tells of its mappings is not of one process.
+const ELSEWHERE: u32 = 0;
+
 /// Reads the fields of a record one after the other.
 pub struct Fields<'a>(pub &'a [u8]);
 
@@ -231,7 +235,7 @@ impl RecordReader {
         let (_, time_ns) = trailer(body)?;
         let mut fields = Fields(body);
         let task = fields.task()?;
-        if !self.members.wants(task.space) {
+        if task.space == ELSEWHERE || !self.members.wants(task.space) {
             return Some(());
         }
         let (start, length, file_offset) = (fields.u64()?, fields.u64()?, fields.u64()?);
@@ -267,6 +271,9 @@ impl RecordReader {
         let mut fields = Fields(body);
         let task = fields.task()?;
         let executes = u32::from(misc) & abi::PERF_RECORD_MISC_COMM_EXEC != 0;
+        if task.space == ELSEWHERE {
+            return Some(());
+        }
         if !self.members.wants(task.space) {
             if task.space != task.vcpu || !self.members.are_called(fields.text()) {
                 return Some(());
@@ -294,7 +301,7 @@ impl RecordReader {
         let vcpu = fields.u32()?;
         fields.u32()?;
         let time_ns = fields.u64()?;
-        if space != parent {
+        if space != parent && space != ELSEWHERE {
             let task = Task { space, vcpu };
             if !self.members.wants(parent) {
                 // Its id may be that of a member that ended.
@@ -305,7 +312,9 @@ impl RecordReader {
             }
             self.members.add(space);
             self.repeats.forget(space);
-            sink.note(time_ns, task, NoteKind::CopiedFrom(parent), &[]);
+            if parent != ELSEWHERE {
+                sink.note(time_ns, task, NoteKind::CopiedFrom(parent), &[]);
+            }
         }
         Some(())
     }
@@ -314,7 +323,7 @@ impl RecordReader {
         let mut fields = Fields(body);
         let (space, _, vcpu, _) = (fields.u32()?, fields.u32()?, fields.u32()?, fields.u32()?);
         let time_ns = fields.u64()?;
-        if self.members.wants(space) {
+        if space != ELSEWHERE && self.members.wants(space) {
             sink.note(time_ns, Task { space, vcpu }, NoteKind::Ended, &[]);
         }
         Some(())
@@ -500,6 +509,39 @@ mod tests {
             assert_eq!(slot.time_ns, 99);
             assert_eq!(slot.details.cpu, Some(3));
         });
+    }
+
+    /// The kernel gives each of them the number 0, which is also that of its own mappings.
+    #[test]
+    fn processes_outside_of_this_container_have_no_mappings() {
+        let (mut sink, mut drain) = ring_of(8, 0);
+        let mut reader = RecordReader {
+            members: Members::new(true),
+            executing: Executing::default(),
+            repeats: Default::default(),
+            since_ns: 0,
+            with_stack: false,
+            most_frames: 127,
+            began_ns: 0,
+            leaves_out_guests: false,
+        };
+        let share = BufferShare::default();
+        let mut record = |kind, misc, body: &[u64], text: &[u8; 8]| {
+            let body = [words(body), text.to_vec(), words(&[0, 99, 3])].concat();
+            reader.record(kind, misc, &body, &share, &mut sink);
+        };
+        let file = [0, 0x1000, 0x2000, 0x3000, 8, 0x22, 0x33, 0];
+        record(abi::PERF_RECORD_MMAP2, 0, &file, b"/bin/a\0\0");
+        let exec = abi::PERF_RECORD_MISC_COMM_EXEC as u16;
+        record(abi::PERF_RECORD_COMM, exec, &[0], b"name\0\0\0\0");
+        for kind in [abi::PERF_RECORD_EXIT, abi::PERF_RECORD_FORK] {
+            record(kind, 0, &[7 << 32, 0, 99], &[0; 8]);
+        }
+        // One from outside starts one inside, which is seen, and has no mapping yet.
+        record(abi::PERF_RECORD_FORK, 0, &[5, 5, 99], &[0; 8]);
+        assert_eq!(drain.note(|note| note.kind), None);
+        record(abi::PERF_RECORD_EXIT, 0, &[5, 5, 99], &[0; 8]);
+        assert_eq!(drain.note(|note| note.kind), Some(NoteKind::Ended));
     }
 
     #[test]

@@ -77,12 +77,20 @@ impl Switches {
         self.events.owners()
     }
 
-    /// Adds threads that exist before the recording. Does nothing with events of the whole machine, most of whose
-    /// threads never switch.
+    /// Adds threads that exist before the recording, if they are watched. Does nothing with events of the whole
+    /// machine, most of whose threads never switch.
     pub fn expect(&mut self, tasks: impl Iterator<Item = Task>) {
         if matches!(self.events.reach(), Reach::Threads) {
-            tasks.for_each(|task| self.waits.expect(task));
+            let unwatched = &self.events.unwatched;
+            tasks
+                .filter(|task| !unwatched.contains(&task.vcpu.cast_signed()))
+                .for_each(|task| self.waits.expect(task));
         }
+    }
+
+    /// The number of threads that could not be watched for lack of file descriptors.
+    pub fn unwatched(&self) -> usize {
+        self.events.unwatched.len()
     }
 
     /// Whether threads of processes that come later are not watched.

@@ -36,6 +36,8 @@ pub struct JitDump {
     names: HashMap<u64, String>,
     /// Bytes of these.
     pub bytes: TableBytes,
+    /// Whether the last look left records for the next one.
+    pub is_behind: bool,
 }
 
 /// Whether a mapped file has the name of a jitdump.
@@ -56,6 +58,7 @@ impl JitDump {
             has_times: true,
             names: HashMap::new(),
             bytes: TableBytes::default(),
+            is_behind: false,
         }
     }
 
@@ -66,7 +69,8 @@ impl JitDump {
         let Some(mut at) = self.at.or_else(|| self.header()) else {
             return functions;
         };
-        for _ in 0..MOST_LOOK_RECORDS {
+        let mut left = MOST_LOOK_RECORDS;
+        while left > 0 {
             let Some(head) = self.bytes::<{ RECORD_BYTES as usize }>(at) else {
                 break;
             };
@@ -84,7 +88,9 @@ impl JitDump {
             };
             functions.extend(self.record(kind, at + RECORD_BYTES, end, time_ns));
             at = end;
+            left -= 1;
         }
+        self.is_behind = left == 0;
         self.at = Some(at);
         functions
     }

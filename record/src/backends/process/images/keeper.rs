@@ -100,6 +100,10 @@ impl Keeper {
                 look_at = Instant::now() + LOOK_EVERY;
             }
             if ended {
+                // Bounded, as what is read of each file is.
+                while self.runtimes.is_behind() {
+                    self.look();
+                }
                 return;
             }
         }

@@ -27,6 +27,8 @@ pub struct PerfMap {
     skipping: bool,
     /// The last bytes read. If they changed, the file was rewritten.
     tail: Vec<u8>,
+    /// Whether the last look left lines for the next one.
+    pub is_behind: bool,
 }
 
 /// Bytes of the tail.
@@ -41,6 +43,7 @@ impl PerfMap {
             begun: Vec::new(),
             skipping: false,
             tail: Vec::new(),
+            is_behind: false,
         }
     }
 
@@ -73,6 +76,7 @@ impl PerfMap {
             let surplus = self.tail.len().saturating_sub(TAIL_BYTES);
             self.tail.drain(..surplus);
         }
+        self.is_behind = left == 0 && self.has_more();
         functions
     }
 
@@ -166,6 +170,7 @@ mod tests {
             assert!(map.look(0).is_empty());
             assert!(map.begun.len() <= MOST_LINE_BYTES);
             reads += 1;
+            assert_eq!(map.is_behind, map.has_more());
         }
         assert_eq!(reads as u64, MOST_MAP_BYTES / MOST_LOOK_BYTES as u64);
         assert!(map.look(0).is_empty());

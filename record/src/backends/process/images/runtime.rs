@@ -147,11 +147,16 @@ impl Runtimes {
             }
             let new = process.look(space as i32, now_ns);
             each(space, new);
-            if !lives && !process.has_more() {
+            if !lives && !process.is_behind() && !process.has_more() {
                 gone.push(space);
             }
         }
         gone.into_iter().for_each(|space| self.forget(space));
+    }
+
+    /// Whether another look is due at once.
+    pub fn is_behind(&self) -> bool {
+        self.by_space.values().any(Process::is_behind)
     }
 
     fn forget(&mut self, space: u32) {
@@ -210,14 +215,24 @@ impl Process {
         self.map.as_ref().is_some_and(PerfMap::has_more)
     }
 
+    /// Whether the last look left something that was there for the next one.
+    fn is_behind(&self) -> bool {
+        self.map.as_ref().is_some_and(|map| map.is_behind)
+            || self.dump.as_ref().is_some_and(|dump| dump.is_behind)
+    }
+
     fn look(&mut self, pid: i32, now_ns: u64) -> NewCode {
-        let since_ns = std::mem::replace(&mut self.read_ns, now_ns);
+        let since_ns = self.read_ns;
         let mut made = Vec::new();
         if let Some(dump) = &mut self.dump {
             made = dump.look(since_ns, now_ns);
         }
         if let Some(map) = &mut self.map {
             made.extend(map.look(since_ns));
+        }
+        // What is left is as old as what was read.
+        if !self.is_behind() {
+            self.read_ns = now_ns;
         }
         if made.is_empty() {
             return NewCode::default();
@@ -272,6 +287,7 @@ mod tests {
     use super::*;
     use crate::backends::process::images::functions::PATH;
     use crate::backends::process::images::roots::Roots;
+    use std::io::Write;
 
     fn memory(space: u32, start: u64) -> ModuleEvent {
         let mapping = Mapping {
@@ -281,6 +297,27 @@ mod tests {
             ..Mapping::default()
         };
         ModuleEvent::mapped(5, space, mapping)
+    }
+
+    /// Of a long list, later looks read what was there at the first one.
+    #[test]
+    fn what_a_look_leaves_is_as_old_as_what_it_read() {
+        let line = "7f00 1a a function with a name of some length\n";
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let lines = super::super::perf_map::MOST_LOOK_BYTES / line.len() + 2;
+        file.write_all(line.repeat(lines).as_bytes()).unwrap();
+        let mut process = Process {
+            functions: Functions::new(1),
+            identity: None,
+            map: Some(PerfMap::new(file.reopen().unwrap())),
+            dump: None,
+            read_ns: 5,
+        };
+        let pid = std::process::id() as i32;
+        process.look(pid, 10);
+        assert_eq!((process.is_behind(), process.read_ns), (true, 5));
+        process.look(pid, 20);
+        assert_eq!((process.is_behind(), process.read_ns), (false, 20));
     }
 
     #[test]
