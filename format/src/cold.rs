@@ -118,6 +118,11 @@ pub const SLOWED_CALLS_WHY: [&str; 2] = [
     "if the guest is emulated (QEMU without KVM): an instruction at a time on pages with breakpoints",
 ];
 
+/// Name of the note that says whether the kernel's frames and its time are in the samples of processes.
+pub const KERNEL_FRAMES: &str = "kernel frames";
+/// The value of that note if they aren't.
+pub const NO_KERNEL_FRAMES: &str = "not allowed: time in the kernel is not sampled";
+
 impl TargetKind {
     /// Whether it is a guest. A guest may restart, each time with another address space for its tasks.
     pub fn is_guest(self) -> bool {

@@ -48,7 +48,7 @@ pub struct Facts {
     pub freezes: bool,
     /// Whether each thread has a sampling period of its own, so that shorter-lived ones are never sampled.
     pub per_thread: bool,
-    /// For a guest whose processor time is counted: why samples may not account for all of it, and what helps.
+    /// Where processor time is counted: why samples may not account for all of it, and what helps.
     pub missed_time: Option<&'static str>,
     /// Most stack bytes of a sample, where the backend has another limit than the plan.
     pub stack_bytes: Option<u32>,

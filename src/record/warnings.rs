@@ -46,7 +46,7 @@ pub enum Warning<'s> {
 /// Why samples don't account for all processor time.
 #[derive(Debug, Clone, Copy)]
 pub enum GapCause {
-    /// What the backend says of its guests.
+    /// What the backend says.
     Backend(&'static str),
     /// Threads that waited were sampled like those that ran.
     WaitingThreads,

@@ -6,7 +6,10 @@ use crate::recording::processes;
 use crate::recording::unit::{Unit, Weight};
 use crate::recording::warnings::{Part, Warning};
 use std::collections::BTreeMap;
-use uprof::cold::{Loss, LossReason, Metadata, SLOWED_CALLS, SLOWED_CALLS_WHY, TargetKind};
+use uprof::cold::{
+    KERNEL_FRAMES, Loss, LossReason, Metadata, NO_KERNEL_FRAMES, SLOWED_CALLS, SLOWED_CALLS_WHY,
+    TargetKind,
+};
 use uprof::due;
 use uprof::words::{duration, share};
 use uprof::{Due, State, Stop};
@@ -74,6 +77,8 @@ pub struct Account {
     pub counted_ns: u64,
     /// Name of the counter: the kernel or the hypervisor.
     pub counter: Option<&'static str>,
+    /// Whether time in the kernel, which was counted, was not sampled.
+    pub lacks_kernel: bool,
     /// Number of vCPUs whose wall time counts.
     pub vcpus: u64,
     /// Time of exits that are above their function without its callers, as no sample is in it (nanoseconds).
@@ -169,6 +174,9 @@ impl Account {
             self.sampled_ns = self.sampled_ns.saturating_add(due.sampled_ns());
             self.counted_ns = self.counted_ns.saturating_add(due.counted_ns);
             self.counter = Some(recording.metadata().target.kind.counter());
+            let mut notes = recording.metadata().notes.iter();
+            self.lacks_kernel |=
+                notes.any(|(name, value)| name == KERNEL_FRAMES && value == NO_KERNEL_FRAMES);
         }
     }
 
@@ -204,6 +212,7 @@ impl Account {
             sampled_ns,
             counted_ns,
             counter,
+            lacks_kernel,
             vcpus,
             exits_without_callers_ns,
             seconds,
@@ -244,6 +253,7 @@ impl Account {
         self.sampled_ns = self.sampled_ns.saturating_add(*sampled_ns);
         self.counted_ns = self.counted_ns.saturating_add(*counted_ns);
         self.counter = self.counter.or(*counter);
+        self.lacks_kernel |= lacks_kernel;
         add_map(&mut self.by_state, by_state);
         add_map(&mut self.cut, cut);
         add_map(&mut self.lost, lost);
@@ -383,6 +393,7 @@ impl Account {
             sampled_ns: self.sampled_ns,
             counted_ns: self.counted_ns,
             counter: self.counter.unwrap_or("the kernel"),
+            lacks_kernel: self.lacks_kernel,
         };
         warn_if(self.counted_ns > 0, undersampled);
         let damaged = Warning::Damaged {
@@ -563,6 +574,26 @@ mod tests {
         assert!(!is_shallow(Stop::BadPointer, process, &[true]));
         assert!(!is_shallow(Stop::BadPointer, guest, &[]));
         assert!(!is_shallow(Stop::Unsaid, TargetKind::Imported, &[false]));
+    }
+
+    #[test]
+    fn a_gap_has_the_cause_that_is_known() {
+        let account = |lacks_kernel| Account {
+            sampled_ns: 1_000_000_000,
+            counted_ns: 3_000_000_000,
+            lacks_kernel,
+            ..Account::default()
+        };
+        let ends = |account: &Account, words: &str| {
+            let lines = account.lines();
+            lines.iter().any(|line| line.ends_with(words))
+        };
+        let of_kernel = "; time in the kernel is missing most, which was not allowed to be sampled";
+        assert!(ends(&account(true), of_kernel));
+        assert!(ends(&account(false), "; what runs briefly is missing most"));
+        let mut sum = account(false);
+        sum.add(&account(true));
+        assert!(ends(&sum, of_kernel));
     }
 
     #[test]

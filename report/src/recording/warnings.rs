@@ -52,6 +52,7 @@ pub(crate) enum Warning {
         sampled_ns: u64,
         counted_ns: u64,
         counter: &'static str,
+        lacks_kernel: bool,
     },
     /// Damaged parts of the file.
     Damaged { places: u64, samples: u64 },
@@ -154,10 +155,16 @@ impl fmt::Display for Warning {
                 sampled_ns,
                 counted_ns,
                 counter,
+                lacks_kernel,
             } => write!(
                 f,
-                "undersampled: {}; what runs briefly is missing most",
-                gap(*sampled_ns, *counted_ns, counter)
+                "undersampled: {}; {}",
+                gap(*sampled_ns, *counted_ns, counter),
+                if *lacks_kernel {
+                    "time in the kernel is missing most, which was not allowed to be sampled"
+                } else {
+                    "what runs briefly is missing most"
+                }
             ),
             Warning::Damaged { places, samples } => write!(
                 f,

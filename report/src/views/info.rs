@@ -13,8 +13,8 @@ use crate::text::{hexadecimal, printable};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use uprof::cold::{
-    COUNTED_TIME_NS, Cost, Metadata, PAUSED_BY_OTHERS_NS, SAMPLED_TIME_NS, SLOWED_CALLS,
-    TargetKind, UNKNOWN_TIME,
+    COUNTED_TIME_NS, Cost, KERNEL_FRAMES, Metadata, PAUSED_BY_OTHERS_NS, SAMPLED_TIME_NS,
+    SLOWED_CALLS, TargetKind, UNKNOWN_TIME,
 };
 use uprof::words::{duration, share};
 use uprof::{Due, Durations, State, Task};
@@ -190,6 +190,7 @@ fn what(recording: &Recording, page: &mut Page) {
 
 /// Names of notes on how the recording was made. Others may hold an address, a path, or who built the guest's kernel.
 const PUBLIC_NOTES: [&str; 25] = [
+    KERNEL_FRAMES,
     SLOWED_CALLS,
     UNKNOWN_TIME,
     CLOCK,
@@ -203,7 +204,6 @@ const PUBLIC_NOTES: [&str; 25] = [
     "guest's clock",
     "guest's timer",
     "imported from",
-    "kernel frames",
     "machine",
     "perf events",
     "QEMU version",

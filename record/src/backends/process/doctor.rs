@@ -3,7 +3,7 @@
 //! Input: a scope. Output: findings. For a moment it opens the events that a recording would open; no thread is
 //! stopped.
 
-use super::perf::{FEWER_STACK_BYTES, NO_KERNEL};
+use super::perf::FEWER_STACK_BYTES;
 use super::scope::Scope;
 use super::{Process, Refusal, by_ptrace, perf, threads};
 use crate::source::doctor::{Report, Verdict};
@@ -13,6 +13,7 @@ use nix::unistd::{Pid, Uid};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
+use uprof::cold::NO_KERNEL_FRAMES;
 
 /// Most processes with unreadable programs that are named.
 const PROGRAMS_MAX: usize = 8;
@@ -109,7 +110,7 @@ pub fn examine(scope: Scope) -> Report {
             let facts = source.hot.facts();
             let mut has_kernel = true;
             for (name, value) in &facts.notes {
-                let is_kernels_lack = value == NO_KERNEL;
+                let is_kernels_lack = value == NO_KERNEL_FRAMES;
                 has_kernel &= !is_kernels_lack;
                 let is_poor = is_kernels_lack
                     || facts.per_thread && name == "perf events"

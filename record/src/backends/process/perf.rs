@@ -22,7 +22,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::AsFd;
 use std::time::Duration;
 use uprof::Task;
-use uprof::cold::TaskEvent;
+use uprof::cold::{KERNEL_FRAMES, NO_KERNEL_FRAMES, TaskEvent};
 
 /// Most user stack bytes that the kernel copies: a multiple of 8 whose length fits into 16 bits (`perf_copy_attr` in
 /// `kernel/events/core.c`).
@@ -31,8 +31,9 @@ const MOST_STACK_BYTES: u32 = 65_528;
 /// several times as many as there are slots.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// The note in recordings without kernel frames.
-pub const NO_KERNEL: &str = "not allowed: time in the kernel is not sampled";
+/// Why samples don't account for all processor time, where the kernel isn't sampled.
+const MISSED_TIME: &str = "time in the kernel is not sampled here: record as root, or with \
+                           kernel.perf_event_paranoid at most 1";
 
 /// The end of the note in recordings with fewer stack bytes than by default.
 pub const FEWER_STACK_BYTES: &str = ", as the kernel's buffers are too small for more: a lower rate (-F), root, or a \
@@ -108,7 +109,7 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
         on_cpu_only: !plan.off_cpu,
         freezes: false,
         per_thread: matches!(events.reach(), Reach::Threads),
-        missed_time: None,
+        missed_time: (!settings.kernel).then_some(MISSED_TIME),
         stack_bytes: (settings.user_stack_bytes < most_stack_bytes(plan))
             .then_some(settings.user_stack_bytes),
         notes: notes(&events, plan),
@@ -232,10 +233,7 @@ fn trigger_name(settings: &Settings) -> &'static str {
 
 fn notes(events: &Events, plan: &Plan) -> Vec<(String, String)> {
     let mut notes = vec![
-        (
-            "kernel frames".into(),
-            kernel_note(events.settings()).into(),
-        ),
+        (KERNEL_FRAMES.into(), kernel_note(events.settings()).into()),
         ("perf events".into(), reach_note(events.reach()).into()),
         ("stacks".into(), stacks_note(events.settings(), plan)),
     ];
@@ -249,7 +247,7 @@ fn kernel_note(settings: &Settings) -> &'static str {
     if settings.kernel {
         "recorded"
     } else {
-        NO_KERNEL
+        NO_KERNEL_FRAMES
     }
 }
 

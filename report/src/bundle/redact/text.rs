@@ -4,7 +4,7 @@
 use super::rules::{self, GONE};
 use crate::recording::{CLOCK, MONOTONIC};
 use std::collections::{HashMap, HashSet};
-use uprof::cold::{SLOWED_CALLS, SLOWED_CALLS_WHY};
+use uprof::cold::{KERNEL_FRAMES, NO_KERNEL_FRAMES, SLOWED_CALLS, SLOWED_CALLS_WHY};
 
 /// Triggers of samples that are kept; other names may be private.
 const TRIGGERS: [&str; 5] = [
@@ -15,7 +15,8 @@ const TRIGGERS: [&str; 5] = [
     "breakpoints",
 ];
 /// Notes that are kept, with their values; others may be private.
-const NOTES: [(&str, &str); 3] = [
+const NOTES: [(&str, &str); 4] = [
+    (KERNEL_FRAMES, NO_KERNEL_FRAMES),
     (SLOWED_CALLS, SLOWED_CALLS_WHY[0]),
     (SLOWED_CALLS, SLOWED_CALLS_WHY[1]),
     (CLOCK, MONOTONIC),
