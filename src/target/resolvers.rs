@@ -440,6 +440,14 @@ fn kata(id: &str, machine: &Machine) -> anyhow::Result<String> {
     }
 }
 
+/// The control group of a container with this id, of whose process `group` is: its first process may be in a group
+/// inside, as systemd's is, or that of a container with containers.
+fn around(group: &str, id: &str) -> String {
+    let at = group.rfind(id).filter(|_| !id.is_empty());
+    let end = at.map(|at| group[at..].find('/').map_or(group.len(), |more| at + more));
+    group[..end.unwrap_or(group.len())].to_owned()
+}
+
 /// The control group of a container. `docker inspect` and `podman inspect` give the container's first process.
 fn container(tool: &str, name: &str, machine: &Machine) -> anyhow::Result<String> {
     let asked = [
@@ -448,13 +456,14 @@ fn container(tool: &str, name: &str, machine: &Machine) -> anyhow::Result<String
         "--type",
         "container",
         "--format",
-        "{{.State.Pid}}",
+        "{{.State.Pid}} {{.Id}}",
         "--",
         name,
     ];
     let shown = (machine.ask)(&asked)?;
-    match shown.trim().parse::<i32>() {
-        Ok(pid) if pid > 0 => machine.cgroup(pid),
+    let (pid, id) = shown.trim().split_once(' ').unwrap_or_default();
+    match pid.parse::<i32>() {
+        Ok(pid) if pid > 0 => Ok(around(&machine.cgroup(pid)?, id)),
         _ => bail!("the container {name} does not run: `{tool} ps --all` shows its state"),
     }
 }
@@ -491,6 +500,7 @@ fn pod(name: &str, machine: &Machine) -> anyhow::Result<String> {
         .as_i64()
         .and_then(|pid| i32::try_from(pid).ok());
     let group = machine.cgroup(pid.context("crictl inspect shows no process")?)?;
+    let group = around(&group, first);
     match (&container, group.rsplit_once('/')) {
         (None, Some((around, _))) if around.len() > "cgroup:/".len() => Ok(around.to_owned()),
         _ => Ok(group),
@@ -556,8 +566,8 @@ mod tests {
                     ["kraft", "ps"] => {
                         Ok(r#"[{"machine_id": "1-2-3", "name": "web"}, {"machine_id": "9", "name": "old"}]"#.into())
                     }
-                    ["docker", "inspect"] if words.last() == Some(&"db") => Ok("70\n".into()),
-                    ["docker", "inspect"] => Ok("0\n".into()),
+                    ["docker", "inspect"] if words.last() == Some(&"db") => Ok("70 aa\n".into()),
+                    ["docker", "inspect"] => Ok("0 bb\n".into()),
                     ["crictl", "ps"] => Ok("c0ffee\n".into()),
                     ["crictl", "inspect"] => Ok(r#"{"info": {"pid": 71}}"#.into()),
                     _ => bail!("{} says: no such object", words[0]),
@@ -706,6 +716,17 @@ mod tests {
             "cgroup:/kubepods/pod1/c0ffee"
         );
         made.refused("k8s:web", "it is k8s:NAMESPACE/POD");
+        // Their first processes are in groups of their own inside.
+        made.write(
+            "proc/70/cgroup",
+            "0::/system.slice/docker-aa.scope/init.scope\n",
+        );
+        made.write("proc/71/cgroup", "0::/kubepods/pod1/cri-c0ffee.scope/a/b\n");
+        assert_eq!(
+            made.found("docker:db"),
+            "cgroup:/system.slice/docker-aa.scope"
+        );
+        assert_eq!(made.found("k8s:shop/web-1"), "cgroup:/kubepods/pod1");
     }
 
     #[test]
