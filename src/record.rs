@@ -381,11 +381,16 @@ impl Args {
 pub fn run(args: Args) -> anyhow::Result<Outcome> {
     start::refuse_other_tools(&args)?;
     start::warn_of_paused();
+    if args.keep.is_some() {
+        // Before anything takes time: by default, the signal that saves ends a program.
+        signal::listen_to_saves();
+    }
     let status = ExitStatus::default();
     let recorded = record(&args, &status)?;
     let summary = recorded.summary;
     let first = args.boot.first_rate(&args.command);
-    summary::say(&summary, args.name_of_output(), args.frequency, first);
+    let (output, is_window) = (args.name_of_output(), args.keep.is_some());
+    summary::say(&summary, output, args.frequency, first, is_window);
     if let Some(left) = status.left() {
         terminal::inform(format_args!("{left}"));
     }

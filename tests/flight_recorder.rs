@@ -227,9 +227,9 @@ fn a_full_disk_fails_the_save_and_leaves_the_window() {
         "$1" save $! || exit 6
         "$1" info full-1.uprof
         kill $!
-        wait $!
+        wait $!; [ $? = 1 ] || exit 8
         trap - EXIT
-        "$1" info full.uprof >/dev/null; [ $? = 1 ] || exit 7
+        "$1" info full.uprof; [ $? = 1 ] || exit 7
     "#;
     let user = if nix::unistd::geteuid().is_root() {
         "-m"
@@ -253,11 +253,10 @@ fn a_full_disk_fails_the_save_and_leaves_the_window() {
     assert_eq!(ended.status.code(), Some(0), "{said}");
     assert!(said.contains("the window is kept"), "{said}");
     assert!(said.contains("the window is written again"), "{said}");
-    assert!(
-        text(&ended.stdout).contains("saved  "),
-        "{}",
-        text(&ended.stdout)
-    );
+    let shown = text(&ended.stdout);
+    assert!(shown.contains("saved  "), "{shown}");
+    assert!(shown.contains("the disk was full or failed"), "{shown}");
+    assert!(said.contains("Lost: "), "{said}");
 }
 
 #[test]

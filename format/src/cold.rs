@@ -287,6 +287,8 @@ tags! {
         CallsLost = 7 "calls-lost",
         /// Exits of vCPUs were lost, so the time around them is unknown.
         ExitsLost = 8 "exits-lost",
+        /// The disk was full or failed.
+        Unwritten = 9 "unwritten",
     }
 }
 
@@ -303,6 +305,7 @@ impl LossReason {
             LossReason::WaitsLost => "waits of unknown length or records of them, left out",
             LossReason::CallsLost => "calls that breakpoints could not follow, or more",
             LossReason::ExitsLost => "records of exits, whose time is unknown",
+            LossReason::Unwritten => "dropped: the disk was full or failed",
         }
     }
 }

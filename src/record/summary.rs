@@ -85,8 +85,15 @@ pub fn kept_at(output: &str, bytes: u64) -> String {
     }
 }
 
-/// Prints the summary of a recording to `output`, at `rate_hz`, of a boot at another rate `first`.
-pub fn say(summary: &Summary, output: &Path, rate_hz: f64, first: Option<FirstRate>) {
+/// Prints the summary of a recording to `output`, at `rate_hz`, of a boot at another rate `first`. `is_window`: only the
+/// last samples are kept.
+pub fn say(
+    summary: &Summary,
+    output: &Path,
+    rate_hz: f64,
+    first: Option<FirstRate>,
+    is_window: bool,
+) {
     // [`outcome`] reports that nothing could be recorded.
     if matches!(summary.ending, Ending::Failed(_)) && summary.bytes == 0 {
         return;
@@ -105,7 +112,14 @@ pub fn say(summary: &Summary, output: &Path, rate_hz: f64, first: Option<FirstRa
          thread) {}; {}.",
         summary.samples,
         summary.samples as f64 / seconds.max(1e-9),
-        kept_at(&output, summary.bytes),
+        if is_window && summary.bytes > 0 {
+            format!(
+                "and kept the last of them in {output}, {}",
+                quantity::bytes(summary.bytes)
+            )
+        } else {
+            kept_at(&output, summary.bytes)
+        },
         summary.ending,
     ));
     if summary.cost.count > 0 {

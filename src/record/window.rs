@@ -18,7 +18,7 @@ use uniprof_record::flight_recorder::{Keep, KeepEvent};
 use uniprof_record::save_requests::SaveRequests;
 use uniprof_record::save_socket::{self, SaveSocket};
 use uniprof_record::window_folder::{self, WindowFolder};
-use uniprof_record::{Counters, Plan, Source, SourceError, Summary, signal};
+use uniprof_record::{Counters, Plan, Source, SourceError, Summary};
 use uprof::words::duration;
 
 /// Shortest and longest window.
@@ -73,7 +73,6 @@ pub struct Window {
 impl Window {
     /// Starts the thread that saves, and listens for requests.
     pub fn start(args: &Args, path: &Path, folder: WindowFolder) -> anyhow::Result<Window> {
-        signal::listen_to_saves();
         let requests = Arc::<SaveRequests>::default();
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
         let socket = save_socket::listen(&stem, Arc::clone(&requests));
@@ -128,6 +127,10 @@ impl Window {
         let result = uniprof_record::record_window(source, self.keep, plan, counters);
         drop(self.socket);
         let last = self.saver.join();
+        if result.is_err() && matches!(last, Ok(None)) {
+            // Nothing was recorded, so there is nothing to recover.
+            let _ = window_folder::clear(self.folder.path());
+        }
         let mut summary = result?;
         match last {
             Ok(Some(Ok(saved))) => {

@@ -310,6 +310,9 @@ impl<W: Write> Encoder<W> {
             return tally.sound.0;
         };
         tally.sound = (outlet.written_bytes(), outlet.written_samples());
+        if outlet.lost() > 0 {
+            tally.lose(LossReason::Unwritten, outlet.lost());
+        }
         if let Err(error) = outlet.finish(end) {
             tally.output_error.get_or_insert(error.to_string());
         }

@@ -122,8 +122,13 @@ pub struct FlightRecorder {
     unwritten: Arc<()>,
     number: u64,
     written_samples: u64,
-    /// Samples that an error of the disk has lost since the last segment.
+    /// When all was written last.
+    written_ns: u64,
+    /// Samples that an error of the disk has lost since the last segment, and in all.
     lost: u64,
+    lost_in_all: u64,
+    /// Losses that were told while nothing could be written, one of each reason.
+    untold: Vec<Loss>,
     is_failing: bool,
     is_spent: bool,
     /// Whether the state is not written yet.
@@ -168,7 +173,10 @@ impl FlightRecorder {
             unwritten: Arc::default(),
             number: 0,
             written_samples: 0,
+            written_ns: now_ns,
             lost: 0,
+            lost_in_all: 0,
+            untold: Vec::new(),
             is_failing: false,
             is_spent: false,
             has_changed: false,
@@ -196,7 +204,34 @@ impl FlightRecorder {
                     self.fail(&error);
                 }
             }
-            None => self.lost += 1,
+            None => self.lose(1),
+        }
+    }
+
+    fn lose(&mut self, samples: u64) {
+        self.lost += samples;
+        self.lost_in_all += samples;
+    }
+
+    /// Samples that errors of the disk have lost since the start.
+    pub fn lost(&self) -> u64 {
+        self.lost_in_all
+    }
+
+    /// Keeps losses until they can be told; they are bounded, as those of a reason are one.
+    fn keep_losses(&mut self, losses: &[Loss]) {
+        for loss in losses {
+            match self.untold.iter_mut().find(|it| it.reason == loss.reason) {
+                Some(known) => {
+                    known.count = known.count.saturating_add(loss.count);
+                    known.first_ns = known.first_ns.min(loss.first_ns);
+                    known.last_ns = known.last_ns.max(loss.last_ns);
+                }
+                None => self.untold.push(Loss {
+                    task: None,
+                    ..loss.clone()
+                }),
+            }
         }
     }
 
@@ -215,9 +250,15 @@ impl FlightRecorder {
         if let Some(writer) = &mut self.writer {
             let result = pending.write_events(writer).and_then(|()| writer.flush());
             match result {
-                Ok(()) => self.note_written(),
+                Ok(()) => {
+                    self.written_ns = now_ns;
+                    self.note_written();
+                }
                 Err(error) => self.fail(&error),
             }
+        }
+        if self.writer.is_none() {
+            self.keep_losses(&pending.losses);
         }
         // Also what could not be written: later saves need the names.
         self.remember(pending);
@@ -307,6 +348,10 @@ impl FlightRecorder {
             self.add_due(end.time_ns, reason);
         }
         self.due.iter_mut().for_each(|due| due.at_ns = end.time_ns);
+        // What was lost is told, if there is room by now.
+        if self.writer.is_none() {
+            let _ = self.begin_segment(end.time_ns);
+        }
         if let Some(writer) = self.writer.take() {
             let _ = writer.finish(end);
         }
@@ -359,11 +404,16 @@ impl FlightRecorder {
             guest: None,
         }])?;
         if self.lost > 0 {
-            let lost = Loss::new(LossReason::RingFull, self.lost, [now_ns; 2]);
+            let span_ns = [self.written_ns.min(now_ns), now_ns];
+            let lost = Loss::new(LossReason::Unwritten, self.lost, span_ns);
             writer.losses(&[lost])?;
+        }
+        if !self.untold.is_empty() {
+            writer.losses(&self.untold)?;
         }
         fs::rename(self.part(&name), self.folder.join(&name))?;
         (self.number, self.lost, self.taken) = (number, 0, 0);
+        self.untold.clear();
         self.segments.push_back(Segment {
             name,
             began_ns: now_ns,
@@ -381,7 +431,7 @@ impl FlightRecorder {
             let written = writer.written_samples();
             self.written_samples += written;
             // Those of the block that could not be written.
-            self.lost += self.taken.saturating_sub(written);
+            self.lose(self.taken.saturating_sub(written));
             if let Some(segment) = self.segments.back_mut() {
                 segment.bytes = writer.written_bytes();
                 let path = self.folder.join(&segment.name);
@@ -432,7 +482,9 @@ impl FlightRecorder {
         let result = result.and_then(|()| tables.flush());
         let is_full = tables.written_bytes() > MOST_TABLES_BYTES;
         if let Err(error) = result {
-            self.report(format!("tables of generated code are lost: {error}"));
+            self.report(format!(
+                "names of code that is generated from now on can't be written: {error}; once there is room, record anew"
+            ));
             self.tables = None;
         } else if is_full {
             self.report(

@@ -103,6 +103,14 @@ impl<W: Write> Outlet<W> {
         }
     }
 
+    /// Samples that it has lost, which none of its errors tell.
+    pub fn lost(&self) -> u64 {
+        match self {
+            Outlet::Recording(_) => 0,
+            Outlet::Window(window) => window.lost(),
+        }
+    }
+
     /// Writes out the samples so far.
     ///
     /// # Errors

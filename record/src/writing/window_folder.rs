@@ -187,6 +187,17 @@ pub fn clear(path: &Path) -> io::Result<()> {
     fs::remove_dir(path)
 }
 
+/// Whether a folder has a part of a window.
+fn has_segments(folder: &File) -> bool {
+    let entries = fs::read_dir(path_of(folder));
+    let mut entries = entries.into_iter().flatten().flatten().take(MOST_FILES);
+    entries.any(|entry| {
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|name| name.strip_suffix(".uprof"));
+        number.is_some_and(|number| number.parse::<u64>().is_ok())
+    })
+}
+
 /// Renames the folder of a recorder that was killed to FILE.keep.old, and deletes the one before it.
 fn move_away(path: &Path) -> Result<(), FolderError> {
     let foreign = |why| FolderError::Foreign {
@@ -216,6 +227,10 @@ fn move_away(path: &Path) -> Result<(), FolderError> {
             });
         }
     };
+    if !has_segments(&folder) {
+        // A start that failed left it. What a killed recorder left before stays.
+        return clear(path).map_err(failed);
+    }
     let old = with_ending(path, ".old");
     let _ = clear(&old);
     fs::rename(path, &old).map_err(failed)?;
@@ -242,8 +257,11 @@ mod tests {
         let old = around.path().join("run.uprof.keep.old/00000001.uprof");
         assert_eq!(fs::read(old).unwrap(), b"window");
         assert!(!third.by_descriptor().join("00000001.uprof").exists());
+        // Neither this start nor the next one recorded anything.
         drop(third);
         WindowFolder::create(&file).unwrap();
+        let old = around.path().join("run.uprof.keep.old/00000001.uprof");
+        assert_eq!(fs::read(old).unwrap(), b"window");
         assert_eq!(fs::read_dir(around.path()).unwrap().count(), 2);
     }
 
