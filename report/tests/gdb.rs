@@ -51,7 +51,7 @@ fn frames_equal_gdbs_on_real_programs() {
         let mut oracle = Oracle::new(&dump.modules);
         let mut oracle_differs: BTreeMap<&str, usize> = BTreeMap::new();
         for stop in &dump.stops {
-            match compare(&unwinder, &mut cache, stop) {
+            match compare(&unwinder, &mut cache, stop, false) {
                 Verdict::Same(end) => *ends.entry(end.name()).or_default() += 1,
                 Verdict::Differs(at, text) => differences.push(format!("frame {at}: {text}")),
             }

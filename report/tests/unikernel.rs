@@ -77,7 +77,7 @@ fn share(name: &str, image: &Path, stops: &[Stopped]) -> f64 {
     let mut ends: BTreeMap<&str, usize> = BTreeMap::new();
     let mut differences = 0;
     for stop in stops {
-        match compare(&unwinder, &mut cache, stop) {
+        match compare(&unwinder, &mut cache, stop, true) {
             Verdict::Same(end) => *ends.entry(end.name()).or_default() += 1,
             Verdict::Differs(at, text) => {
                 differences += 1;

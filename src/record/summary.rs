@@ -85,8 +85,8 @@ pub fn kept_at(output: &str, bytes: u64) -> String {
     }
 }
 
-/// Prints the summary of a recording to `output`, at `rate_hz`, of a boot at another rate `first`. `is_window`: only the
-/// last samples are kept.
+/// Prints the summary of a recording to `output`, at `rate_hz`, of a boot at another rate `first`. Of a window, only
+/// the last samples are kept.
 pub fn say(
     summary: &Summary,
     output: &Path,

@@ -106,8 +106,9 @@ pub fn open_monitor(pid: i32, plan: &Plan) -> Result<MonitorSource, SourceError>
 /// The warning for a machine that forbids perf events.
 fn by_ptrace(errno: Errno) -> String {
     format!(
-        "perf events are forbidden here ({}): sampling with ptrace instead, which stops \
-         the threads for each sample and sees no kernel frames; to allow perf events: {}",
+        "perf events are forbidden here ({}): sampling with ptrace instead, which stops the threads for each \
+         sample, sees no kernel frames, and keeps programs that the target starts from getting privileges (sudo); to \
+         allow perf events: {}",
         errno.desc(),
         refusal::advice(errno, 1),
     )

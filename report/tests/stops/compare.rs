@@ -11,18 +11,21 @@ pub enum Verdict {
     Differs(usize, String),
 }
 
-pub fn compare(unwinder: &Unwinder, cache: &mut Cache, stop: &Stopped) -> Verdict {
+/// Compares the frames at a stop. `calls`: what gdb marks as the frame of a signal has called the one below, as a
+/// guest's code for interrupts does, and is not entered at its first byte, as a process's trampoline is.
+pub fn compare(unwinder: &Unwinder, cache: &mut Cache, stop: &Stopped, calls: bool) -> Verdict {
     let mut frames = Vec::new();
     let memory = stop.memory();
     let options = Options::default();
     let end = unwinder.unwind(cache, &stop.registers, &memory, options, &mut frames);
     let ours: Vec<u64> = frames.iter().map(|frame| frame.address).collect();
     if ours == stop.frames.iter().map(|frame| frame.pc).collect::<Vec<_>>() {
-        // What gdb marks as the frame of a signal is entered at its first byte, and the one above it was interrupted.
+        // The frame above that of a signal was interrupted.
         for (index, pair) in stop.frames.windows(2).enumerate() {
-            let wanted = match pair.iter().any(|frame| frame.is_signal) {
-                true => FrameKind::Exact,
-                false => FrameKind::Return,
+            let wanted = if pair[0].is_signal || pair[1].is_signal && !calls {
+                FrameKind::Exact
+            } else {
+                FrameKind::Return
             };
             if frames[index + 1].kind != wanted {
                 return Verdict::Differs(index + 1, "kind of address".to_owned());
