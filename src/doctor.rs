@@ -41,6 +41,9 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     let mut report = match &args.target {
         Some(target) => {
             let target = resolvers::resolve(target, false)?;
+            if let Some(instead) = target::instead_of(std::slice::from_ref(&target)) {
+                anyhow::bail!("{instead}");
+            }
             target::examine(&target, args.elf.as_ref())?
         }
         None => target::examine_host(),

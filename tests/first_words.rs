@@ -43,11 +43,13 @@ fn a_program_or_a_process_given_as_a_target_is_recognised() {
         assert_eq!(status, 2, "{said}");
         assert!(said.trim_end().ends_with(wanted), "{words:?}: {said}");
     }
-    let (status, said) = run(folder.path(), &["record", "no-such-domain"]);
-    assert!(
-        status == 2 && said.contains("no domain of Xen, which is not here"),
-        "{said}"
-    );
+    for command in ["record", "doctor"] {
+        let (status, said) = run(folder.path(), &[command, "no-such-domain"]);
+        let is_told = said.contains("no domain of Xen, which is not here");
+        assert!(status == 2 && is_told, "{said}");
+        let (status, said) = run(folder.path(), &[command, &pid]);
+        assert!(status == 2 && said.contains(&by_pid), "{said}");
+    }
     let left = std::fs::read_dir(folder.path()).unwrap().count();
     assert_eq!(left, 1, "nothing was recorded");
 }

@@ -515,7 +515,10 @@ impl Account {
             .map(|(state, rows)| format!("{} {}", state.name(), self.unit.amount(rows.amount)));
         let states: Vec<String> = states.collect();
         let mut line = self.unit.phrase(self.counted);
-        line += &format!(" in {waits} waits ({})", states.join(", "));
+        line += &format!(" in {waits} waits");
+        if !states.is_empty() {
+            line += &format!(" ({})", states.join(", "));
+        }
         if self.seconds > 0.0 {
             let of_all = if self.of_chosen_tasks {
                 ""
