@@ -3,7 +3,7 @@
 
     benches/compare.py [--tries N] [--programs A,B] [--most RUNS] [--of run|function]
 
-By default 20 tries of each program, with as many runs as `compare` makes by default
+By default there are 20 tries of each program, with as many runs as `compare` makes by default.
 
 Takes hours. Needs `cargo build --release --locked` and what benches/diff.py needs. Each try compares a program of
 benches/diff/, or the bundled workload, with itself, once as it is and once with one function slower, by so much that a
