@@ -214,7 +214,7 @@ impl FlightRecorder {
     }
 
     /// Samples that errors of the disk have lost since the start.
-    pub fn lost(&self) -> u64 {
+    pub fn lost_in_all(&self) -> u64 {
         self.lost_in_all
     }
 

@@ -107,7 +107,7 @@ impl<W: Write> Outlet<W> {
     pub fn lost(&self) -> u64 {
         match self {
             Outlet::Recording(_) => 0,
-            Outlet::Window(window) => window.lost(),
+            Outlet::Window(window) => window.lost_in_all(),
         }
     }
 

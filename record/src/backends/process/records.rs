@@ -397,6 +397,20 @@ mod tests {
 
     const KERNEL: u64 = 0xffff_ffff_8100_0000;
 
+    /// A reader of records of all processes.
+    fn reader() -> RecordReader {
+        RecordReader {
+            members: Members::new(true),
+            executing: Executing::default(),
+            repeats: Default::default(),
+            with_stack: false,
+            most_frames: 127,
+            since_ns: 0,
+            began_ns: 0,
+            leaves_out_guests: false,
+        }
+    }
+
     fn words(words: &[u64]) -> Vec<u8> {
         words.iter().flat_map(|word| word.to_ne_bytes()).collect()
     }
@@ -407,16 +421,7 @@ mod tests {
         body.extend(words(chain));
         body.extend(words(&[0]));
         let (mut sink, mut drain) = ring_of(2, 0);
-        let mut reader = RecordReader {
-            members: Members::new(true),
-            executing: Executing::default(),
-            repeats: Default::default(),
-            with_stack: false,
-            most_frames: 127,
-            since_ns: 0,
-            began_ns: 0,
-            leaves_out_guests: false,
-        };
+        let mut reader = reader();
         let share = BufferShare::default();
         reader.record(abi::PERF_RECORD_SAMPLE, 0, &body, &share, &mut sink);
         drain.sample(|slot| check(slot));
@@ -464,14 +469,8 @@ mod tests {
         ] {
             let (mut sink, mut drain) = ring_of(2, 0);
             let mut reader = RecordReader {
-                members: Members::new(true),
-                executing: Executing::default(),
-                repeats: Default::default(),
-                with_stack: false,
-                most_frames: 127,
-                since_ns: 0,
-                began_ns: 0,
                 leaves_out_guests,
+                ..reader()
             };
             let share = BufferShare::default();
             reader.record(
@@ -515,16 +514,7 @@ mod tests {
     #[test]
     fn processes_outside_of_this_container_have_no_mappings() {
         let (mut sink, mut drain) = ring_of(8, 0);
-        let mut reader = RecordReader {
-            members: Members::new(true),
-            executing: Executing::default(),
-            repeats: Default::default(),
-            since_ns: 0,
-            with_stack: false,
-            most_frames: 127,
-            began_ns: 0,
-            leaves_out_guests: false,
-        };
+        let mut reader = reader();
         let share = BufferShare::default();
         let mut record = |kind, misc, body: &[u64], text: &[u8; 8]| {
             let body = [words(body), text.to_vec(), words(&[0, 99, 3])].concat();
@@ -551,16 +541,7 @@ mod tests {
         body.extend(b"/bin/a\0\0");
         body.extend(words(&[0x0000_0007_0000_0005, 99, 3]));
         let (mut sink, mut drain) = ring_of(2, 0);
-        let mut reader = RecordReader {
-            members: Members::new(true),
-            executing: Executing::default(),
-            repeats: Default::default(),
-            since_ns: 0,
-            with_stack: false,
-            most_frames: 127,
-            began_ns: 0,
-            leaves_out_guests: false,
-        };
+        let mut reader = reader();
         let share = BufferShare::default();
         reader.record(abi::PERF_RECORD_MMAP2, 0, &body, &share, &mut sink);
         let with_id = abi::PERF_RECORD_MISC_MMAP_BUILD_ID as u16;
@@ -593,14 +574,8 @@ mod tests {
         for length in 0..body.len() {
             let (mut sink, _drain) = ring_of(2, 64);
             let mut reader = RecordReader {
-                members: Members::new(true),
-                executing: Executing::default(),
-                repeats: Default::default(),
                 with_stack: true,
-                most_frames: 127,
-                since_ns: 0,
-                began_ns: 0,
-                leaves_out_guests: false,
+                ..reader()
             };
             for kind in 0..24 {
                 reader.record(kind, 0, &body[..length], &BufferShare::default(), &mut sink);

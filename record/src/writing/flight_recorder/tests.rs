@@ -354,7 +354,7 @@ fn what_a_full_disk_refuses_is_counted_and_told_once() {
     recorder.write(&mut Pending::default(), &[], START_NS + 2 * WRITE_NS);
     let told = events.try_iter().count();
     assert_eq!((recorder.lost, told), (0, 1), "not written again yet");
-    assert_eq!(recorder.lost(), 8);
+    assert_eq!(recorder.lost_in_all(), 8);
     recorder.sample(&sample(&mut chain, START_NS + 2 * WRITE_NS));
     recorder.write(&mut Pending::default(), &[], START_NS + 3 * WRITE_NS);
     assert_eq!((events.try_iter().count(), recorder.lost), (1, 0));
