@@ -352,7 +352,8 @@ fn a_second_client_another_image_and_a_guest_that_ends_are_told() {
     drop(first);
 
     let own = kit::program();
-    let other = || guest.record(&["-d", "1s", "--elf", own.to_str().unwrap()]);
+    let elf = ["--elf", own.to_str().unwrap()];
+    let other = || guest.record(&[&["-d", "1s"], &elf[..], &elf[..]].concat());
     let mut output = other();
     assert!(soon(|| {
         output = other();

@@ -66,7 +66,9 @@ fn look(report: &mut Report, mut source: Source) -> Result<bool, SourceError> {
                 let is_running = slot.state == State::Running;
                 running += u32::from(is_running);
                 idle += u32::from(!is_running);
-                whole += u32::from(is_running && slot.stop == Stop::Complete);
+                // A chain of the instruction alone shows no caller.
+                let is_whole = slot.stop == Stop::Complete && slot.chain().len() > 1;
+                whole += u32::from(is_running && is_whole);
                 costs.extend(slot.details.cost_ns);
             })
             .is_some()

@@ -139,9 +139,17 @@ fn facts(address: &str, hello: &Hello, intake: &Intake, plan: &Plan, now_ns: u64
             hello.timer_hz, plan.rate_hz
         )
     });
+    let is_short = plan.kept_bytes() as u64 > u64::from(hello.most_stack_bytes);
+    let short = is_short.then(|| {
+        format!(
+            "the guest's agent takes at most {} bytes of a stack, of {} asked for",
+            hello.most_stack_bytes,
+            plan.kept_bytes()
+        )
+    });
     Facts {
         notes,
-        warnings: slow.into_iter().collect(),
+        warnings: slow.into_iter().chain(short).collect(),
         tasks: tasks.collect(),
         ..Facts::new(Target {
             kind: TargetKind::Agent,
@@ -162,7 +170,7 @@ fn place(
     images: &[(PathBuf, Option<u64>)],
     now_ns: u64,
 ) -> Result<(), AgentError> {
-    let (mut placed, mut others) = (false, Vec::new());
+    let (mut placed, mut others, mut foreign) = (false, Vec::new(), Vec::new());
     for (path, address) in images {
         let image = Image::open(path, *address);
         let image = image.map_err(|error| AgentError::Image(error.to_string()))?;
@@ -174,16 +182,13 @@ fn place(
             others.push(in_place(image));
             continue;
         }
-        // If there are several, the guest may be a loader that starts another one.
         if image.build_id() != hello.build_id {
-            if images.len() == 1 {
-                return Err(AgentError::OtherImage {
-                    name: name.to_owned(),
-                    image: path.display().to_string(),
-                    own: hexadecimal(image.build_id()),
-                    guest: hexadecimal(&hello.build_id),
-                });
-            }
+            foreign.push(AgentError::OtherImage {
+                name: name.to_owned(),
+                image: path.display().to_string(),
+                own: hexadecimal(image.build_id()),
+                guest: hexadecimal(&hello.build_id),
+            });
             others.push(image);
             continue;
         }
@@ -191,6 +196,12 @@ fn place(
         facts
             .modules
             .extend(in_place(image).module_events(now_ns, 0));
+    }
+    // If one is the guest's, it may be a loader that starts another one.
+    if foreign.len() == images.len()
+        && let Some(error) = foreign.into_iter().next()
+    {
+        return Err(error);
     }
     facts.images = others.into();
     if !placed && facts.images.is_empty() && hello.code_bytes > 0 {
