@@ -1,5 +1,7 @@
 //! Stacks of signal handlers, and of data that looks like a processor's frame.
 
+#![cfg(target_arch = "x86_64")]
+
 mod compiled;
 
 use compiled::{folded, nearly_all, record};
@@ -50,7 +52,6 @@ fn the_frame_of_a_signal_has_its_own_name() {
 }
 
 /// musl has its code that returns from a signal right behind a function, and no call frame information of it.
-#[cfg(target_arch = "x86_64")]
 #[test]
 fn code_that_returns_from_a_signal_has_no_part_in_the_function_before_it() {
     let folder = tempfile::tempdir().unwrap();
