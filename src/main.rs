@@ -241,6 +241,10 @@ fn main() -> ExitCode {
 /// Starts a recording of samples, of calls, or of several domains.
 #[cfg(feature = "record")]
 fn start(args: record::Args) -> anyhow::Result<outcome::Outcome> {
+    if args.keep.is_some() {
+        // Before anything takes time: by default, the signal that saves ends a program.
+        uniprof_record::signal::listen_to_saves();
+    }
     if let Some(runs) = args.runs {
         record::runs::run(&args, runs)
     } else if !args.calls.is_empty() {

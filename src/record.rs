@@ -381,10 +381,6 @@ impl Args {
 pub fn run(args: Args) -> anyhow::Result<Outcome> {
     start::refuse_other_tools(&args)?;
     start::warn_of_paused();
-    if args.keep.is_some() {
-        // Before anything takes time: by default, the signal that saves ends a program.
-        signal::listen_to_saves();
-    }
     let status = ExitStatus::default();
     let recorded = record(&args, &status)?;
     let summary = recorded.summary;
