@@ -749,3 +749,35 @@ fn samples_of_others_that_the_kernel_drops_are_not_lost() {
     assert!(!said.contains("Lost:"), "{said}");
     assert_eq!(output.status.code(), Some(0), "{said}");
 }
+
+/// The recorder is paused while its target runs so many programs that the kernel's buffers have no room for what it
+/// does then.
+#[test]
+fn a_program_that_begins_while_records_are_lost_has_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.uprof");
+    let script = "(sleep 2.2; kill -CONT $PPID) & kill -STOP $PPID
+        storm='while :; do /bin/true; done'
+        timeout 2 sh -c \"$storm\" & timeout 2 sh -c \"$storm\"
+        exec \"$@\"";
+    let mut record = uniprof();
+    record.args(["record", "-F", "2999", "-o"]).arg(&file);
+    record.args(["--", "sh", "-c", script, "sh"]);
+    record.args([env!("CARGO_BIN_EXE_uniprof"), "workload", "3"]);
+    let said = text(&record.output().unwrap().stderr);
+    let mut export = uniprof();
+    export.args(["export", "--format", "folded"]).arg(&file);
+    // As something was lost.
+    let folded = text(&run(&mut export, 1).stdout);
+    let count = |word: &str| -> u64 {
+        let lines = folded.lines().filter(|line| line.contains(word));
+        lines
+            .map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap())
+            .sum()
+    };
+    let (named, unnamed) = (count("uniprof::workload::"), count(";0x"));
+    assert!(
+        named > 300 && named > unnamed * 5,
+        "{named} samples have names, {unnamed} have none: {said}"
+    );
+}

@@ -153,9 +153,9 @@ pub trait Observer: Send {
     /// Returns the changes since the last call. May allocate and take time.
     fn look(&mut self, now_ns: u64) -> Observations;
 
-    /// Takes note that an address space has got other mappings, so that all of them are to be told again.
-    fn replaced(&mut self, space: u32) {
-        let _ = space;
+    /// Takes note that an address space has had other mappings since `time_ns`, so that all are to be told again.
+    fn replaced(&mut self, space: u32, time_ns: u64) {
+        let _ = (space, time_ns);
     }
 
     /// Reads what can't wait until the next look; returns how long the next call may wait.

@@ -51,6 +51,11 @@ impl Next {
     pub fn is_sample(&self) -> bool {
         self.kind == abi::PERF_RECORD_SAMPLE
     }
+
+    /// Whether it tells that records before it were lost.
+    pub fn is_loss(&self) -> bool {
+        self.kind == abi::PERF_RECORD_LOST
+    }
 }
 
 const HEADER_BYTES: usize = size_of::<abi::perf_event_header>();

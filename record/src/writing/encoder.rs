@@ -425,13 +425,13 @@ impl<W: Write> Encoder<W> {
             }
             NoteKind::Cleared => {
                 self.add_module(module_event(ModuleChange::Cleared));
-                self.observer.replaced(task.space);
+                self.observer.replaced(task.space, time_ns);
                 // A mapping may be gone before the next regular observation.
                 self.observe(time_ns, tally);
             }
             NoteKind::CopiedFrom(space) => {
                 self.add_module(module_event(ModuleChange::CopiedFrom(space)));
-                self.observer.replaced(task.space);
+                self.observer.replaced(task.space, time_ns);
             }
             NoteKind::Mapped {
                 start,

@@ -38,10 +38,10 @@ impl SharedObserver {
         seen
     }
 
-    /// Takes note that an address space has got other mappings.
-    pub fn replaced(&self, space: u32) {
+    /// Takes note that an address space has had other mappings since `time_ns`.
+    pub fn replaced(&self, space: u32, time_ns: u64) {
         if let Some(observer) = &mut self.inner().observer {
-            observer.replaced(space);
+            observer.replaced(space, time_ns);
         }
     }
 

@@ -1,9 +1,10 @@
-//! Estimates the target's share of the samples in a kernel buffer.
+//! Estimates the target's share of the samples in a kernel buffer, and since when records of it are lost.
 //!
 //! Input: for each sample, whether it is the target's. Output: how many of the dropped records count as lost. The
 //! kernel reports how many records it dropped, but not whose, and events of processors write those of all processes.
 //! A full buffer ends with the samples from just before the loss, so their share is used.
 
+use crate::sys::ring_buffer::Next;
 use std::cell::Cell;
 
 /// Samples of a block. The last block and the current one give the share; they are fewer than the smallest buffer
@@ -18,6 +19,7 @@ pub struct BufferShare {
     /// The fraction of a record that was carried over.
     rest: Cell<f64>,
     others: Cell<u64>,
+    passed_ns: Cell<u64>,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -27,6 +29,18 @@ struct Seen {
 }
 
 impl BufferShare {
+    /// Takes note of the time of the next record, unless that is the one of a loss.
+    pub fn pass(&self, next: &Next) {
+        if !next.is_loss() {
+            self.passed_ns.set(next.time_ns);
+        }
+    }
+
+    /// The time of the last record before a loss: that of the loss itself is when there was room again.
+    pub fn passed_ns(&self) -> u64 {
+        self.passed_ns.get()
+    }
+
     /// Counts a sample.
     pub fn see(&self, is_ours: bool) {
         let Seen { ours, all } = self.now.get();

@@ -21,8 +21,10 @@ struct Sets {
     wanted: Set,
     /// Members that had not ended at the last check.
     alive: Set,
-    /// Whether records were lost, so that there may be unknown processes.
+    /// Whether there may be unknown processes.
     unsure: AtomicBool,
+    /// The time since which records of members may be lost; the latest possible one if none are.
+    lost_since_ns: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -78,6 +80,7 @@ impl Members {
             wanted: Set::new(),
             alive: Set::new(),
             unsure: AtomicBool::new(false),
+            lost_since_ns: AtomicU64::new(u64::MAX),
         }))
     }
 
@@ -118,6 +121,19 @@ impl Members {
     /// Notes that there may be unknown processes.
     pub fn be_unsure(&self) {
         self.0.unsure.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes that records are lost, the first at `since_ns` or later: there may be unknown processes, and known ones
+    /// may run other programs and have other mappings than was reported.
+    pub fn lost_records(&self, since_ns: u64) {
+        self.0.lost_since_ns.fetch_min(since_ns, Ordering::Relaxed);
+        self.be_unsure();
+    }
+
+    /// The time since which records were lost, if any were since the last call.
+    pub fn take_lost_since(&self) -> Option<u64> {
+        let since_ns = self.0.lost_since_ns.swap(u64::MAX, Ordering::Relaxed);
+        (since_ns < u64::MAX).then_some(since_ns)
     }
 
     /// Whether there may be unknown processes since the last call.

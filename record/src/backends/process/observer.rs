@@ -1,15 +1,20 @@
-//! Observes processes that are recorded with perf events: reads their processor time, and finds processes without a
-//! record. Runs on the encoder thread.
+//! Observes processes that are recorded with perf events: reads their processor time, finds processes without a
+//! record, and reads what lost records may have told of the others. Runs on the encoder thread.
 
 use super::census::Census;
 use super::members::Members;
 use super::scope::Scope;
 use super::{stat, threads, tree};
 use crate::source::{Observations, Observer};
-use uprof::cold::ProcessTime;
+use crate::sys::clock::monotonic_ns;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use uprof::cold::{ModuleEvent, ProcessTime, TaskEvent};
 
 /// Time between two readings of all clocks.
 const CENSUS_NS: u64 = 1_000_000_000;
+/// The pause after all processes were read again, in times of what that took: records may be lost all the time.
+const PAUSE: u64 = 20;
 
 /// Watches the processes of a target.
 #[derive(Debug)]
@@ -21,6 +26,22 @@ pub struct ProcessObserver {
     /// `None` if processor time is not counted.
     census: Option<Census>,
     counted_ns: Option<u64>,
+    readings: HashMap<i32, Reading>,
+    /// Since when records are lost that nothing was read for yet.
+    lost_since_ns: Option<u64>,
+    /// When processes may be read again.
+    rested_ns: u64,
+}
+
+/// The last reading of a process from `/proc`, or since when it is known to run another program.
+#[derive(Debug, Default, Clone, Copy)]
+struct Reading {
+    /// Since when it has its mappings.
+    since_ns: u64,
+    /// When it was read last.
+    read_ns: u64,
+    /// Hash of what was read.
+    hash: u64,
 }
 
 impl ProcessObserver {
@@ -33,6 +54,9 @@ impl ProcessObserver {
             sees_all,
             census: Some(Census::default()),
             counted_ns: None,
+            readings: HashMap::new(),
+            lost_since_ns: None,
+            rested_ns: 0,
         }
     }
 
@@ -50,7 +74,7 @@ impl ProcessObserver {
     }
 
     /// Finds processes without a record, and reports their threads and mappings.
-    fn find(&self, now_ns: u64, seen: &mut Observations) {
+    fn find(&mut self, now_ns: u64, seen: &mut Observations) {
         // A process's starter may have ended, so all known members are searched.
         let mut pids = match &self.scope {
             Scope::Tree(_) | Scope::Named(..) => tree::below(&self.alive()),
@@ -62,11 +86,65 @@ impl ProcessObserver {
         }
         for pid in pids {
             if self.members.add(pid as u32) {
-                seen.tasks.extend(threads::events(pid, now_ns));
-                seen.modules.extend(threads::module_events(pid, now_ns));
+                self.read(pid, now_ns, seen);
             }
         }
     }
+
+    /// Reads the processes that were known when records were lost, and tells of those that have changed. As nobody
+    /// knows when they did, it is told of the time since which records are lost: what a program has mapped before it
+    /// did is seldom in the way of samples, but samples without a mapping have no names.
+    fn read_again(&mut self, seen: &mut Observations) {
+        if let Some(since_ns) = self.members.take_lost_since() {
+            let since_ns = self.lost_since_ns.map_or(since_ns, |ns| ns.min(since_ns));
+            self.lost_since_ns = Some(since_ns);
+        }
+        let began_ns = monotonic_ns();
+        if began_ns < self.rested_ns {
+            return;
+        }
+        let Some(since_ns) = self.lost_since_ns.take() else {
+            return;
+        };
+        for pid in self.alive() {
+            self.read(pid, since_ns, seen);
+        }
+        let ended_ns = monotonic_ns();
+        self.rested_ns = ended_ns + PAUSE * (ended_ns - began_ns);
+    }
+
+    /// Reads a process, and tells what has changed since it was read last, as of `since_ns` or of when it began to run
+    /// its program.
+    fn read(&mut self, pid: i32, since_ns: u64, seen: &mut Observations) {
+        let before = self.readings.get(&pid).copied().unwrap_or_default();
+        let read_ns = monotonic_ns();
+        let at_ns = since_ns.max(before.since_ns);
+        let tasks = threads::events(pid, at_ns);
+        let modules = threads::module_events(pid, at_ns);
+        let hash = hash(&tasks, &modules);
+        // One that has ended has neither.
+        if hash != before.hash && !tasks.is_empty() {
+            seen.tasks.extend(tasks);
+            seen.modules.extend(modules);
+        }
+        let reading = Reading {
+            since_ns: before.since_ns,
+            read_ns,
+            hash,
+        };
+        self.readings.insert(pid, reading);
+    }
+}
+
+fn hash(tasks: &[TaskEvent], modules: &[ModuleEvent]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for task in tasks {
+        (task.task, &task.what).hash(&mut hasher);
+    }
+    for module in modules {
+        module.what.hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 impl Observer for ProcessObserver {
@@ -77,6 +155,7 @@ impl Observer for ProcessObserver {
         if self.members.take_unsure() || joins {
             self.find(now_ns, &mut seen);
         }
+        self.read_again(&mut seen);
         let due = |counted_ns: u64| now_ns.saturating_sub(counted_ns) >= CENSUS_NS;
         if self.counted_ns.is_none_or(due) {
             self.counted_ns = Some(now_ns);
@@ -91,8 +170,116 @@ impl Observer for ProcessObserver {
         for pid in pids {
             if stat::of(pid).is_none() {
                 self.members.ended(pid as u32);
+                self.readings.remove(&pid);
             }
         }
         times
+    }
+
+    fn replaced(&mut self, space: u32, time_ns: u64) {
+        let reading = Reading {
+            since_ns: time_ns,
+            ..Reading::default()
+        };
+        let before = self.readings.insert(space.cast_signed(), reading);
+        // What was read then is of the time before this record, which is told only now.
+        if before.is_some_and(|before| before.read_ns >= time_ns) {
+            self.members.lost_records(time_ns);
+        }
+    }
+
+    fn end(&mut self) -> Observations {
+        let mut seen = Observations::default();
+        self.rested_ns = 0;
+        self.read_again(&mut seen);
+        seen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backends::process::maps;
+    use std::process::{Child, Command};
+    use std::time::Duration;
+    use uprof::cold::ModuleChange;
+
+    struct Sleeper(Child);
+
+    impl Sleeper {
+        fn new() -> (Self, i32) {
+            let child = Command::new("sleep").arg("600").spawn().unwrap();
+            let pid = child.id() as i32;
+            // Its loader has mapped everything once it sleeps.
+            while threads::name(pid, pid) != "sleep" || maps::executable(pid).len() < 4 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            (Sleeper(child), pid)
+        }
+    }
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    fn observer(pid: i32) -> ProcessObserver {
+        let members = Members::new(false);
+        members.add(pid as u32);
+        ProcessObserver::new(Scope::Tree(vec![pid]), members, true)
+    }
+
+    /// The times at which the program of process `pid` was told to be mapped.
+    fn told(observer: &mut ProcessObserver) -> Vec<u64> {
+        let seen = observer.look(monotonic_ns());
+        let named = seen.tasks.iter().map(|event| event.time_ns);
+        let named: Vec<u64> = named.collect();
+        let mapped = seen.modules.iter().filter(|event| {
+            matches!(&event.what, ModuleChange::Mapped(mapping) if mapping.path.ends_with("/sleep"))
+        });
+        let mapped: Vec<u64> = mapped.map(|event| event.time_ns).collect();
+        assert_eq!(named, mapped);
+        mapped
+    }
+
+    #[test]
+    fn known_processes_are_read_again_when_records_were_lost() {
+        let (_sleeper, pid) = Sleeper::new();
+        let mut observer = observer(pid);
+        assert!(told(&mut observer).is_empty());
+        observer.members.lost_records(70);
+        observer.members.lost_records(90);
+        assert_eq!(told(&mut observer), [70]);
+        observer.rested_ns = 0;
+        observer.members.lost_records(100);
+        assert!(told(&mut observer).is_empty(), "nothing has changed");
+        // Its record of exec comes only now, and ends what was told of it as of before.
+        observer.replaced(pid as u32, 80);
+        observer.rested_ns = 0;
+        assert_eq!(told(&mut observer), [80]);
+        // It runs the program since then, whenever records were lost.
+        observer.readings.get_mut(&pid).unwrap().hash = 0;
+        observer.members.lost_records(50);
+        observer.rested_ns = 0;
+        assert_eq!(told(&mut observer), [80]);
+    }
+
+    #[test]
+    fn records_that_are_lost_all_the_time_cost_little() {
+        let (_sleeper, pid) = Sleeper::new();
+        let mut observer = observer(pid);
+        observer.members.lost_records(70);
+        assert_eq!(told(&mut observer), [70]);
+        observer.rested_ns = u64::MAX;
+        observer.readings.clear();
+        observer.members.lost_records(80);
+        observer.members.lost_records(90);
+        assert!(told(&mut observer).is_empty());
+        // The end waits for no rest.
+        let last = observer.end();
+        assert!(last.modules.iter().all(|event| event.time_ns == 80));
+        assert!(!last.modules.is_empty());
     }
 }

@@ -100,9 +100,11 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
             (tasks.collect(), modules.collect())
         }
     };
+    let sees_all = !matches!(events.reach(), Reach::Threads);
     if let (Some(switches), None) = (&mut switches, &child) {
         switches.expect(tasks.iter().map(|event: &TaskEvent| event.task));
     }
+    let mut observer = ProcessObserver::new(scope.clone(), members.clone(), sees_all);
     let facts = Facts {
         target: super::target(scope.id(), name, tasks.len()),
         trigger: trigger_name(&settings).into(),
@@ -118,7 +120,6 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
         modules,
         images: Default::default(),
     };
-    let sees_all = !matches!(events.reach(), Reach::Threads);
     // Events of threads begin at the child's exec; those of processors also see the child before.
     let before_exec = match events.reach() {
         Reach::Threads => None,
@@ -146,7 +147,6 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
         switches,
         hung_up: false,
     };
-    let mut observer = ProcessObserver::new(scope, members, sees_all);
     if plan.host {
         observer = observer.without_times();
     }
@@ -355,6 +355,7 @@ impl Pushed for PerfSource {
             now_ns,
             |at, next| {
                 let is_wanted = !next.is_sample() || members.wants(next.pid);
+                shares[at].pass(next);
                 if next.is_sample() && next.time_ns >= since_ns {
                     shares[at].see(is_wanted);
                 }

@@ -108,7 +108,8 @@ impl RecordReader {
             abi::PERF_RECORD_FORK => self.forked(body, sink),
             abi::PERF_RECORD_EXIT => self.ended(body, sink),
             abi::PERF_RECORD_LOST => {
-                self.members.be_unsure();
+                self.members
+                    .lost_records(share.passed_ns().max(self.since_ns));
                 self.executing.child = None;
                 lost(body, share, sink)
             }
@@ -260,7 +261,7 @@ impl RecordReader {
             file_offset,
             file,
         };
-        if !sink.note(time_ns, task, kind, path) {
+        if !self.note(time_ns, task, kind, path, sink) {
             self.repeats.forget(task.space);
         }
         Some(())
@@ -288,10 +289,19 @@ impl RecordReader {
         if executes {
             self.executing.began(task.space);
             self.repeats.forget(task.space);
-            sink.note(time_ns, task, NoteKind::Cleared, &[]);
+            self.note(time_ns, task, NoteKind::Cleared, &[], sink);
         }
-        sink.note(time_ns, task, NoteKind::Named, fields.text());
+        self.note(time_ns, task, NoteKind::Named, fields.text(), sink);
         Some(())
+    }
+
+    /// Sends a note; returns whether there was room. If not, what it tells has to be read from /proc.
+    fn note(&self, time_ns: u64, task: Task, kind: NoteKind, text: &[u8], sink: &mut Sink) -> bool {
+        let is_sent = sink.note(time_ns, task, kind, text);
+        if !is_sent {
+            self.members.lost_records(time_ns);
+        }
+        is_sent
     }
 
     /// Handles a new thread or process. It has its parent's name until a name record changes that.
@@ -313,7 +323,7 @@ impl RecordReader {
             self.members.add(space);
             self.repeats.forget(space);
             if parent != ELSEWHERE {
-                sink.note(time_ns, task, NoteKind::CopiedFrom(parent), &[]);
+                self.note(time_ns, task, NoteKind::CopiedFrom(parent), &[], sink);
             }
         }
         Some(())
@@ -394,6 +404,7 @@ fn is_user_code(address: u64) -> bool {
 mod tests {
     use super::*;
     use crate::source::ring::ring_of;
+    use crate::sys::ring_buffer::Next;
 
     const KERNEL: u64 = 0xffff_ffff_8100_0000;
 
@@ -563,6 +574,37 @@ mod tests {
             assert_eq!((found, &path[..]), (Some(file), "/bin/a"));
         }
         assert!(drain.note(|_| ()).is_none());
+    }
+
+    #[test]
+    fn what_a_loss_or_a_full_ring_leaves_out_is_read_again() {
+        let mut reader = reader();
+        reader.since_ns = 5;
+        let share = BufferShare::default();
+        let loss = words(&[0, 1, 0x0000_0007_0000_0005, 99, 3]);
+        let (mut sink, _drain) = ring_of(2, 0);
+        let passed = |kind, time_ns| Next {
+            kind,
+            pid: 5,
+            time_ns,
+        };
+        let mut lose = |reader: &mut RecordReader, share: &BufferShare| {
+            share.pass(&passed(abi::PERF_RECORD_LOST, 99));
+            reader.record(abi::PERF_RECORD_LOST, 0, &loss, share, &mut sink);
+            reader.members.take_lost_since()
+        };
+        assert_eq!(lose(&mut reader, &share), Some(5));
+        share.pass(&passed(abi::PERF_RECORD_SAMPLE, 70));
+        assert_eq!(lose(&mut reader, &share), Some(70));
+        let mut named = words(&[0x0000_0007_0000_0005]);
+        named.extend(b"name\0\0\0\0");
+        named.extend(words(&[0x0000_0007_0000_0005, 80, 3]));
+        let mut lost = None;
+        while lost.is_none() {
+            reader.record(abi::PERF_RECORD_COMM, 0, &named, &share, &mut sink);
+            lost = reader.members.take_lost_since();
+        }
+        assert_eq!(lost, Some(80), "no room for the note");
     }
 
     #[test]

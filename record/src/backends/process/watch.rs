@@ -96,7 +96,7 @@ impl Observer for Watcher {
     }
 
     /// What a look saw before may be of the program that replaced another one.
-    fn replaced(&mut self, space: u32) {
+    fn replaced(&mut self, space: u32, _: u64) {
         self.last
             .mappings
             .retain(|(pid, ..)| *pid != space.cast_signed());
@@ -120,9 +120,9 @@ mod tests {
         let mut watcher = Watcher::new(Scope::Tree(vec![pid as i32]), BTreeSet::new());
         let told = watcher.look(0).modules.len();
         assert!(told > 0);
-        watcher.replaced(pid + 1);
+        watcher.replaced(pid + 1, 0);
         assert!(watcher.look(1).modules.len() < told);
-        watcher.replaced(pid);
+        watcher.replaced(pid, 0);
         assert!(watcher.look(2).modules.len() >= told);
     }
 
