@@ -756,19 +756,32 @@ fn samples_of_others_that_the_kernel_drops_are_not_lost() {
 fn a_program_that_begins_while_records_are_lost_has_names() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("x.uprof");
-    let script = "(sleep 2.2; kill -CONT $PPID) & kill -STOP $PPID
+    let script = "kill -STOP $PPID
         storm='while :; do /bin/true; done'
-        timeout 2 sh -c \"$storm\" & timeout 2 sh -c \"$storm\"
+        for cpu in $(seq $(nproc)); do timeout 2 sh -c \"$storm\" & done
+        wait
         exec \"$@\"";
     let mut record = uniprof();
     record.args(["record", "-F", "2999", "-o"]).arg(&file);
     record.args(["--", "sh", "-c", script, "sh"]);
-    record.args([env!("CARGO_BIN_EXE_uniprof"), "workload", "3"]);
-    let said = text(&record.output().unwrap().stderr);
+    record.args([env!("CARGO_BIN_EXE_uniprof"), "workload", "2"]);
+    let recorder = record.stderr(Stdio::piped()).spawn().unwrap();
+    let pid = recorder.id().to_string();
+    let go_on = || Command::new("kill").args(["-s", "CONT", &pid]).status();
+    let began = Instant::now();
+    let is_stopped = || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+        stat.is_ok_and(|stat| stat.contains(") T "))
+    };
+    while !is_stopped() && began.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(Duration::from_millis(2200));
+    assert!(go_on().unwrap().success());
+    let said = text(&recorder.wait_with_output().unwrap().stderr);
     let mut export = uniprof();
     export.args(["export", "--format", "folded"]).arg(&file);
-    // As something was lost.
-    let folded = text(&run(&mut export, 1).stdout);
+    let folded = text(&export.output().unwrap().stdout);
     let count = |word: &str| -> u64 {
         let lines = folded.lines().filter(|line| line.contains(word));
         lines
