@@ -9,6 +9,7 @@ pub mod program_output;
 mod runs;
 
 use crate::diff::verdicts::Verdicts;
+use crate::images::tell_unused;
 use crate::outcome::Outcome;
 use crate::progress::Progress;
 use crate::quantity::{parse_rate, parse_share};
@@ -172,6 +173,7 @@ fn compare_folders(
     args.refuse_runs()?;
     let [a, b] = folders.map(|folder| folders::open(folder, &args.selecting, library));
     let recordings = [a?, b?];
+    tell_unused(recordings.iter().flatten(), library);
     let tables = Tables::of_builds(library);
     let look = Look::new(&recordings, &tables, options);
     let mut found = look.compare(&Sequence::new(1))?;

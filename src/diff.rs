@@ -3,6 +3,7 @@
 pub mod verdicts;
 
 use crate::candidates::recordings;
+use crate::images::tell_unused;
 use crate::new_file::is_among_devices;
 use crate::outcome::Outcome;
 use crate::output::write_to;
@@ -81,6 +82,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     let library = args.selecting.images.library()?;
     let open = |list| open_all(list, &args.selecting, &library);
     let (a, b) = (open(&args.a)?, open(&args.b)?);
+    tell_unused(a.iter().chain(&b), &library);
     let (a, b): (Vec<&Recording>, Vec<&Recording>) = (a.iter().collect(), b.iter().collect());
     let holds = if args.calls {
         Comparable::Calls

@@ -69,3 +69,12 @@ pub fn place_given(recording: &mut Recording, library: &Library) {
     said.iter()
         .for_each(|line| say(format_args!("uniprof: {line}")));
 }
+
+/// Reports on standard error which of the given images have no part in any of these recordings.
+pub fn tell_unused<'r>(recordings: impl IntoIterator<Item = &'r Recording>, library: &Library) {
+    let recordings: Vec<&Recording> = recordings.into_iter().collect();
+    let unused = Recording::unused_images(&recordings, library);
+    unused
+        .iter()
+        .for_each(|line| say(format_args!("uniprof: {line}")));
+}

@@ -1,7 +1,7 @@
 //! Flags that all views and exports share: which recordings, samples and frames.
 
 use crate::candidates::recordings;
-use crate::images::{Images, place_given};
+use crate::images::{Images, place_given, tell_unused};
 use crate::output::keep;
 use crate::progress::Progress;
 use crate::quantity::label::Label;
@@ -177,6 +177,7 @@ impl Selection {
             return Err(self.none_of(others.len()));
         }
         refuse_twice(&chosen)?;
+        tell_unused(&chosen, &library);
         Ok(chosen)
     }
 

@@ -85,3 +85,34 @@ fn a_recording_has_the_names_of_the_debug_file_that_its_image_names() {
     let stacks = folded(&folder.path().join("run.uprof"), &[]);
     nearly_all(&stacks, "leaf", "main;outer;leaf");
 }
+
+#[test]
+fn an_image_of_another_program_or_build_is_refused_with_a_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled::build(folder.path(), SOURCE, "-Wl,--build-id") else {
+        return;
+    };
+    record(folder.path(), &[], &program, &[]);
+    let other = folder.path().join("other");
+    fs::create_dir(&other).unwrap();
+    let build = compiled::build(&other, SOURCE, "-O1 -Wl,--build-id").unwrap();
+    let stranger = folder.path().join("stranger");
+    fs::copy(&build, &stranger).unwrap();
+    let said = |elf: &Path| {
+        let mut report = kit::uniprof();
+        report.args(["report", "--elf"]).arg(elf);
+        let output = report.arg(folder.path().join("run.uprof")).output();
+        kit::text(&output.unwrap().stderr)
+    };
+    assert_eq!(said(&program).matches("not used").count(), 0);
+    let of_stranger = "stranger is not used: no image of its name or build-id was mapped";
+    assert_eq!(said(&stranger).matches(of_stranger).count(), 1);
+    let of_build = said(&build);
+    assert_eq!(of_build.matches("not used").count(), 1, "{of_build}");
+    assert!(of_build.contains("is not used: its build-id is "));
+    // Without names in the recording, the reason is a warning.
+    record(folder.path(), &["--no-embed"], &program, &[]);
+    fs::remove_file(&program).unwrap();
+    let of_build = said(&build);
+    assert_eq!(of_build.matches("not used").count(), 1, "{of_build}");
+}

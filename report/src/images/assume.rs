@@ -2,13 +2,15 @@
 //! ([`uprof::placement`]); by a symbol that both the image and a list of the guest's symbols have; or, in a
 //! recording without code, where they were linked.
 
-use super::Image;
+use super::{BuildId, Image};
 use crate::images::library::{Given, Library};
 use crate::images::symbols::SymbolTable;
 use crate::recording::spaces::{Module, Region};
 use crate::recording::{LIVES_MAX, Recording};
 use std::collections::{BTreeSet, HashSet};
+use std::ffi::OsStr;
 use std::fmt::Display;
+use std::path::Path;
 use uprof::cold::{AddressSpace, Code, Contents, MappedFile, Mapping, TargetKind};
 use uprof::cpu::is_kernel_address;
 use uprof::placement::{self, Agreement, Located, NotLocated};
@@ -60,6 +62,50 @@ impl Recording {
         let mut before = HashSet::new();
         said.retain(|text| before.insert(text.clone()));
         said
+    }
+
+    /// The images in `library` that were given by hand and have no part in any of these recordings of processes, which
+    /// say what was mapped; a sentence each. That an image is refused whose file has no names in the recording is a
+    /// warning of its own ([`Mismatch`](super::library::Mismatch)).
+    pub fn unused_images(all: &[&Recording], library: &Library) -> Vec<String> {
+        let is_process = |it: &&Recording| it.metadata().target.kind == TargetKind::Process;
+        if !all.iter().all(is_process) {
+            return Vec::new();
+        }
+        let unused = library.given().iter().filter_map(|given| {
+            let reasons = all.iter();
+            let reasons = reasons.map(|it| it.not_of_process(&given.image, library.force));
+            let reasons: Vec<String> = reasons.collect::<Option<_>>()?;
+            Some(refused(&given.image, reasons.first()?))
+        });
+        unused.collect()
+    }
+
+    /// Why an image has no part in a process's recording.
+    fn not_of_process(&self, image: &Image, force: bool) -> Option<String> {
+        let modules = self.spaces().modules();
+        let id = image.build_id();
+        let has_its_id = |module: &Module| id.is_some_and(|id| id.0 == module.build_id);
+        // The only image is taken for the one that is meant.
+        if modules.len() <= 1 || modules.iter().any(has_its_id) {
+            return None;
+        }
+        let file_name = image.path().and_then(Path::file_name);
+        let is_named_so = |module: &&Module| file_name == Some(OsStr::new(module.short_name()));
+        let named_so: Vec<&Module> = modules.iter().filter(is_named_so).collect();
+        let Some(other) = named_so.first() else {
+            return Some("no image of its name or build-id was mapped".to_owned());
+        };
+        let id = id.filter(|_| !force)?;
+        if named_so.iter().any(|module| module.build_id.is_empty()) {
+            return None;
+        }
+        let mut parts = self.images().iter().map(|placed| &placed.part.identity);
+        let has_names = parts.any(|identity| identity.build_id == other.build_id);
+        has_names.then(|| {
+            let recorded = BuildId(other.build_id.clone());
+            format!("its build-id is {id}, the recorded one is {recorded}")
+        })
     }
 
     /// Adds mappings of an image to the guest's lives, in each of which it may be elsewhere.
