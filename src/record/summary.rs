@@ -320,7 +320,7 @@ fn why_none(summary: &Summary) -> NoSampleCause {
     };
     let (counter, counted_ns) = (summary.kind.counter(), due.counted_ns);
     match due.samples_due() {
-        few if few < 1.0 => NoSampleCause::Idle {
+        few if few < 1.0 => NoSampleCause::TooLittle {
             counter,
             counted_ns,
             passed_ns: summary.passed_ns,

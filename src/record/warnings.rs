@@ -63,8 +63,8 @@ pub enum GapCause {
 pub enum NoSampleCause {
     /// Unknown, since nobody counted processor time.
     Uncounted,
-    /// Too little ran, as `counter` counted.
-    Idle {
+    /// Less ran, as `counter` counted, than the time for which a sample stands.
+    TooLittle {
         counter: &'static str,
         counted_ns: u64,
         passed_ns: u64,
@@ -179,13 +179,13 @@ impl fmt::Display for NoSampleCause {
                 f,
                 "the target did not run, or ended too soon for the rate; {longer}"
             ),
-            NoSampleCause::Idle {
+            NoSampleCause::TooLittle {
                 counter,
                 counted_ns,
                 passed_ns,
             } => write!(
                 f,
-                "the target was idle: {counter} counted {} of processor time in {}; {longer}",
+                "the target ran too little for the rate: {counter} counted {} of processor time in {}; {longer}",
                 duration(counted_ns),
                 duration(passed_ns)
             ),
@@ -195,7 +195,7 @@ impl fmt::Display for NoSampleCause {
                 due,
             } => write!(
                 f,
-                "{counter} counted {} of processor time, for which {due:.0} were due",
+                "{counter} counted {} of processor time, for which {due:.0} were due; {longer}",
                 duration(counted_ns)
             ),
         }

@@ -286,12 +286,14 @@ fn first_event(
     Err(last)
 }
 
-/// Maps a ring buffer, or a smaller one if the limit on locked memory requires it.
+/// Maps a ring buffer, or a smaller one if the limit on locked memory requires it. `ENOMEM`: not even that is allowed.
 fn map_ring(event: &Event, pages: usize) -> Result<RingBuffer, Errno> {
     let mut pages = pages;
     loop {
         match RingBuffer::map(event, pages) {
             Err(Errno::EPERM | Errno::ENOMEM) if pages > 16 => pages /= 2,
+            // Of a mapping, unlike of an event, it says just that (`perf_mmap` in `kernel/events/core.c`).
+            Err(Errno::EPERM) => return Err(Errno::ENOMEM),
             result => return result,
         }
     }

@@ -52,7 +52,11 @@ fn advice_by(error: Errno, paranoid: i32, status: &str) -> String {
     let is_root = field("Uid:").split_whitespace().nth(1) == Some("0");
     let capabilities = u64::from_str_radix(field("CapEff:"), 16).unwrap_or(0);
     let is_filtered = field("Seccomp:") == "2" && matches!(error, Errno::EPERM | Errno::ENOSYS);
-    if is_filtered {
+    if error == Errno::ENOMEM {
+        "the limit on locked memory is used up: raise it (ulimit -l, or sysctl kernel.perf_event_mlock_kb), or run as \
+         root"
+            .into()
+    } else if is_filtered {
         "a seccomp filter refuses them, as a container has one: start the container with --cap-add PERFMON, or \
          --security-opt seccomp=unconfined, or record its processes from outside"
             .into()
@@ -71,7 +75,9 @@ fn advice_by(error: Errno, paranoid: i32, status: &str) -> String {
 pub fn refusal(error: Errno, scope: &Scope) -> Refusal {
     let scope = scope.described();
     match error {
-        Errno::EACCES | Errno::EPERM | Errno::ENOSYS | Errno::ENOENT => Refusal::Forbidden(error),
+        Errno::EACCES | Errno::EPERM | Errno::ENOSYS | Errno::ENOENT | Errno::ENOMEM => {
+            Refusal::Forbidden(error)
+        }
         Errno::ESRCH => Refusal::Failed(SourceError(format!(
             "{scope} ended before it could be recorded"
         ))),
@@ -108,6 +114,7 @@ mod tests {
             (Errno::ENOSYS, &all, "CONFIG_PERF_EVENTS"),
             (Errno::EACCES, &status(7, "0", 0), "perf_event_paranoid=1"),
             (Errno::EACCES, &status(7, "0", 2), "perf_event_paranoid=1"),
+            (Errno::ENOMEM, &docker, "locked memory"),
         ] {
             let advice = advice_by(error, 1, status);
             assert!(advice.contains(part), "{error}: {advice}");
