@@ -242,6 +242,7 @@ fn names_of_functions_are_code_in_all_sentences_of_markdown() {
                 Fragment::Words("processor time".to_owned()),
             ],
             is_timed: true,
+            awaits_total: false,
         },
         size: 0.05,
     });

@@ -16,7 +16,7 @@ use crate::writing::capture::Capture;
 use crate::writing::function_finder::FunctionFinder;
 use crate::writing::pending::Pending;
 use crate::writing::save_requests::SaveRequests;
-use crate::writing::target_state::{Change, TargetState};
+use crate::writing::target_state::{Change, EndedSpaces, TargetState};
 use crate::writing::trigger::{MOST_SAVES, Sampled, Trigger, Triggers};
 use crate::writing::window_folder::{STATE, TABLES, WindowFolder};
 use std::collections::VecDeque;
@@ -112,6 +112,8 @@ pub struct FlightRecorder {
     /// The last one is being written.
     segments: VecDeque<Segment>,
     state: TargetState,
+    /// Of them, functions are found late.
+    ended: EndedSpaces,
     triggers: Triggers,
     /// Present if a share of a function is watched.
     finder: Option<FunctionFinder>,
@@ -166,6 +168,7 @@ impl FlightRecorder {
             tables: None,
             segments: VecDeque::new(),
             state: TargetState::new(is_guest),
+            ended: EndedSpaces::default(),
             finder: None,
             due: Vec::new(),
             signals: signal::saves_asked(),
@@ -281,7 +284,18 @@ impl FlightRecorder {
         let Some(finder) = &mut self.finder else {
             return;
         };
+        let is_process = !self.metadata.target.kind.is_guest();
+        let ended = pending.tasks.iter().filter(|event| {
+            is_process && event.what == TaskChange::Ended && event.task.vcpu == event.task.space
+        });
+        for event in ended {
+            self.ended.add(event.task.space, event.time_ns);
+            self.triggers.forget_functions(event.task.space);
+        }
         for event in &pending.modules {
+            if self.ended.have(event.space, Some(event.time_ns)) {
+                continue;
+            }
             match event.what {
                 ModuleChange::Mapped(_) => finder.ask(event),
                 ModuleChange::Cleared => self.triggers.forget_functions(event.space),
@@ -290,16 +304,13 @@ impl FlightRecorder {
                 }
             }
         }
-        let is_process = !self.metadata.target.kind.is_guest();
-        let ended = pending.tasks.iter().filter(|event| {
-            is_process && event.what == TaskChange::Ended && event.task.vcpu == event.task.space
-        });
-        ended.for_each(|event| self.triggers.forget_functions(event.task.space));
         // Asked first: what was read is then among what was found.
         let all_read = finder.waiting() == 0;
         for found in finder.found() {
-            self.triggers
-                .add_function(found.space, found.number, found.addresses);
+            if !self.ended.have(found.space, None) {
+                self.triggers
+                    .add_function(found.space, found.number, found.addresses);
+            }
         }
         let since_ns = now_ns.saturating_sub(self.began_ns);
         let missing = if all_read && since_ns >= FIND_NS || since_ns >= FIND_NS_MAX {

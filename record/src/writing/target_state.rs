@@ -16,6 +16,42 @@ const MOST_MAPPINGS: usize = 1 << 18;
 /// Most vCPUs or threads, and most address spaces of a guest.
 const MOST_TASKS: usize = 1 << 18;
 
+/// How long events of a process may come after its end: files are read that it has mapped.
+const LATE_NS: u64 = 60_000_000_000;
+
+/// Processes, and boots of a guest, that have ended, since their events may come after that.
+#[derive(Default)]
+pub struct EndedSpaces {
+    ended_ns: HashMap<u32, u64>,
+    /// How many there are when the oldest are forgotten.
+    most: usize,
+}
+
+impl EndedSpaces {
+    /// Adds one that ended at `time_ns`.
+    pub fn add(&mut self, space: u32, time_ns: u64) {
+        self.ended_ns.insert(space, time_ns);
+        if self.ended_ns.len() > self.most {
+            let is_young = |ended_ns: &u64| time_ns.saturating_sub(*ended_ns) < LATE_NS;
+            self.ended_ns.retain(|_, ended_ns| is_young(ended_ns));
+            self.most = 2 * self.ended_ns.len() + 1024;
+        }
+    }
+
+    /// Whether `space` had ended when something happened in it, or with `None`, has ended. Otherwise its number is used
+    /// again.
+    pub fn have(&mut self, space: u32, time_ns: Option<u64>) -> bool {
+        let Some(ended_ns) = self.ended_ns.get(&space) else {
+            return false;
+        };
+        let has_ended = time_ns.is_none_or(|time_ns| time_ns <= *ended_ns);
+        if !has_ended {
+            self.ended_ns.remove(&space);
+        }
+        has_ended
+    }
+}
+
 /// Records of what exists from a time on.
 #[derive(Debug, Clone)]
 pub enum Change {
@@ -40,6 +76,7 @@ pub struct TargetState {
     mappings: BTreeMap<u32, Mappings>,
     mapping_count: usize,
     spaces: BTreeMap<u32, SpaceEvent>,
+    ended: EndedSpaces,
 }
 
 impl TargetState {
@@ -87,6 +124,7 @@ impl TargetState {
                 let is_process = !self.is_guest && task.vcpu == task.space;
                 if (was_named || is_process) && !self.task_counts.contains_key(&task.space) {
                     self.forget(task.space);
+                    self.ended.add(task.space, event.time_ns);
                 }
             }
         }
@@ -115,6 +153,9 @@ impl TargetState {
 
     fn module(&mut self, event: ModuleEvent) {
         let space = event.space;
+        if self.ended.have(space, Some(event.time_ns)) {
+            return;
+        }
         match event.what {
             ModuleChange::Mapped(mapping) => self.map(space, event.time_ns, mapping),
             ModuleChange::Cleared => self.clear(space),
@@ -244,6 +285,10 @@ mod tests {
                 what: TaskChange::Ended,
                 ..named(pid, pid, "")
             };
+            let ended = TaskEvent {
+                time_ns: 3,
+                ..ended
+            };
             // A child that runs no other program has no name of its own.
             let tasks = if pid % 2 == 0 {
                 vec![named(pid, pid, "sh"), ended]
@@ -251,9 +296,25 @@ mod tests {
                 vec![ended]
             };
             state.apply(Change::Tasks(tasks));
+            // Its files were read later.
+            let late = mapped(3, pid, 0x5000, 0x1000, "library");
+            state.apply(Change::Modules(vec![late]));
             assert_eq!(paths(&state, pid + 1).len(), 1, "the copy");
         }
         assert_eq!((state.tasks.len(), state.mapping_count), (0, 1));
         assert!(state.task_counts.is_empty());
+        // A process of the same number is another one.
+        state.apply(Change::Modules(vec![mapped(4, 7, 0, 0x1000, "other")]));
+        assert_eq!(paths(&state, 7).len(), 1);
+    }
+
+    #[test]
+    fn ended_processes_are_forgotten_after_a_while() {
+        let mut ended = EndedSpaces::default();
+        for number in 0..1_000_000 {
+            ended.add(number, u64::from(number) * 10_000_000);
+        }
+        assert!(ended.ended_ns.len() < 20_000);
+        assert!(ended.have(999_999, None) && !ended.have(7, None));
     }
 }

@@ -46,6 +46,8 @@ pub struct Standing {
     pub open: Vec<Fragment>,
     /// Whether the time of whole runs is known.
     pub is_timed: bool,
+    /// Whether functions are awaited for their time with callees, too, and not only for their own.
+    pub awaits_total: bool,
 }
 
 impl Standing {
@@ -58,17 +60,18 @@ impl Standing {
             None => ("wall time", times.wall),
         };
         let of_shares = time_of_shares(diff, times);
+        // Once the time has certainly changed, the question is where, and that may be all that a function calls.
+        let has_time_changed = ratio.is_some_and(|ratio| ratio.is_certain());
+        let awaits_total = has_time_changed || !diff.options.asked.functions.is_empty();
         let changes = || diff.listed(false);
         let is_open = |change: &&Change| {
             let item = &diff.series.items[change.item];
             let [a, b] = [change.estimate.a, change.estimate.b];
             let share = (a + b) / 2.0;
             let is_asked = diff.options.asked.weight(&diff.series, item) > 0.0;
-            // The time of callees is awaited only of functions that are asked about by name.
-            let is_named = !diff.options.asked.functions.is_empty();
             let is_own = item.counted == Quantity::Own;
             let is_large = a.max(b) >= AWAITED_SHARE && a.min(b) <= 1.0 - AWAITED_SHARE;
-            let is_awaited = is_large && (is_own || is_named);
+            let is_awaited = is_large && (is_own || awaits_total);
             let is_excluded = change.relative.is_some_and(|ends| {
                 let by_time = |time: TimeRatio| excludes_of_time(ends, &time, size);
                 excludes(ends, share, size) || of_shares.is_some_and(by_time)
@@ -94,6 +97,7 @@ impl Standing {
             certain: changes().filter(|change| change.certain).count() + of_whole,
             open,
             is_timed: ratio.is_some(),
+            awaits_total,
         }
     }
 }
@@ -137,7 +141,12 @@ impl Ending {
     pub(super) fn sentence(&self) -> Vec<Fragment> {
         let [size, least] = [self.size, AWAITED_SHARE].map(in_percent);
         let most = in_percent(1.0 - AWAITED_SHARE);
-        let functions = format!("the functions asked about that have {least} to {most}%");
+        let quantity = if self.standing.awaits_total {
+            "self or total"
+        } else {
+            "self"
+        };
+        let functions = format!("the functions asked about with {quantity} {least} to {most}%");
         let whole = if self.standing.is_timed {
             "the whole and of "
         } else {
@@ -284,6 +293,7 @@ mod tests {
                 certain: 0,
                 open,
                 is_timed: true,
+                awaits_total: false,
             },
             size: 0.05,
         };
@@ -296,19 +306,21 @@ mod tests {
 
     #[test]
     fn an_ending_says_nothing_of_times_that_are_not_known() {
-        let with = |is_timed: bool| Ending {
+        let with = |is_timed: bool, awaits_total: bool| Ending {
             runs: 4,
             standing: Standing {
                 certain: 0,
                 open: Vec::new(),
                 is_timed,
+                awaits_total,
             },
             size: 0.05,
         };
         let start = "After 4 runs of each, a change of 5% is excluded, of";
-        let functions = "the functions asked about that have 10 to 90%.";
+        let functions = "the functions asked about with self 10 to 90%.";
         let expected = format!("{start} the whole and of {functions}");
-        assert_eq!(told(&with(true)), expected);
-        assert_eq!(told(&with(false)), format!("{start} {functions}"));
+        assert_eq!(told(&with(true, false)), expected);
+        let functions = "the functions asked about with self or total 10 to 90%.";
+        assert_eq!(told(&with(false, true)), format!("{start} {functions}"));
     }
 }

@@ -34,8 +34,7 @@ use uprof::alias::{Alias, Binding, Kind};
 
 /// A function without a size and without a successor gets the rest of its page and one more page (bytes), as in perf.
 const PAGE_BYTES: u64 = 4096;
-/// How many symbols that start before an address are checked for containing it. Symbols nest only a few deep: a label
-/// within a function, a cold part within a section symbol.
+/// How deep symbols nest at most: a label within a function, a cold part within a section symbol.
 const NESTED_MAX: usize = 8;
 
 /// A name for an address.
@@ -99,6 +98,8 @@ struct Entry {
 pub struct SymbolTable {
     entries: Vec<Entry>,
     names: String,
+    /// Of each entry that starts within another, ascending: its number, and that of the innermost around it.
+    around: Vec<(usize, usize)>,
 }
 
 impl SymbolTable {
@@ -127,8 +128,9 @@ impl SymbolTable {
         let after = self
             .entries
             .partition_point(|entry| entry.address <= address.0);
-        let near = self.entries[..after].iter().rev().take(NESTED_MAX);
-        let entry = near.into_iter().find(|entry| address.0 < entry.end)?;
+        let near = std::iter::successors(after.checked_sub(1), |inner| self.around(*inner));
+        let mut near = near.take(NESTED_MAX).map(|number| &self.entries[number]);
+        let entry = near.find(|entry| address.0 < entry.end)?;
         Some(FoundSymbol {
             name: self.name(entry),
             start: ImageAddress(entry.address),
@@ -154,6 +156,14 @@ impl SymbolTable {
         })
     }
 
+    /// The number of the entry that entry `inner` starts within.
+    fn around(&self, inner: usize) -> Option<usize> {
+        let at = self
+            .around
+            .binary_search_by_key(&inner, |(inner, _)| *inner);
+        Some(self.around[at.ok()?].1)
+    }
+
     fn name(&self, entry: &Entry) -> &str {
         let start = entry.name_start as usize;
         &self.names[start..start + entry.name_bytes as usize]
@@ -167,6 +177,8 @@ impl SymbolTable {
         let mut table = SymbolTable::default();
         // Until where unwind rules or a size say that a function reaches, and until where one with a name does.
         let (mut sized_until, mut named_until) = (0, 0);
+        // Entries that reach beyond the last one's start, innermost last.
+        let mut open: Vec<usize> = Vec::new();
         for (index, candidate) in candidates.iter().enumerate() {
             // A label inside a function with a size is not a function, nor is a part that only has unwind rules of
             // its own.
@@ -198,10 +210,20 @@ impl SymbolTable {
                     named_until = named_until.max(end);
                 }
             }
+            let number = table.entries.len();
             if !table.push(candidate.address, end, &candidate.name) {
                 break;
             }
+            while open
+                .pop_if(|outer| table.entries[*outer].end <= candidate.address)
+                .is_some()
+            {}
+            table
+                .around
+                .extend(open.last().map(|outer| (number, *outer)));
+            open.push(number);
         }
+        table.around.shrink_to_fit();
         table.entries.shrink_to_fit();
         table.names.shrink_to_fit();
         table
@@ -359,6 +381,22 @@ mod tests {
         assert_eq!(name_at(&table, 0x2fff), Some("last"));
         assert_eq!(name_at(&table, 0x3000), None);
         assert_eq!(table.address_of("inner"), Some(ImageAddress(0x140)));
+    }
+
+    #[test]
+    fn a_function_is_found_behind_many_within_it() {
+        let many = (1..=2 * NESTED_MAX as u64).map(|number| number * 0x10);
+        let inner = many.map(|at| candidate(at, 8, Kind::Function, "inner"));
+        let outer = candidate(0, 0x1000, Kind::Function, "outer");
+        let deepest = candidate(0x200, 0x100, Kind::Function, "middle");
+        let last = candidate(0x210, 8, Kind::Function, "last");
+        let all = [outer].into_iter().chain(inner).chain([deepest, last]);
+        let table = SymbolTable::build(all.collect(), vec![]);
+        assert_eq!(name_at(&table, 0x107), Some("inner"));
+        assert_eq!(name_at(&table, 0x108), Some("outer"));
+        assert_eq!(name_at(&table, 0x218), Some("middle"));
+        assert_eq!(name_at(&table, 0x300), Some("outer"));
+        assert_eq!(name_at(&table, 0x1000), None);
     }
 
     #[test]

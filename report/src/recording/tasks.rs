@@ -19,6 +19,8 @@ impl TaskNames {
         for event in events {
             match event.what {
                 TaskChange::Named(name) => {
+                    // Its number is used again, as by a thread that executes another program.
+                    found.ended.remove(&event.task);
                     let names = found.names.entry(event.task).or_default();
                     names.push((event.time_ns, name));
                 }

@@ -108,6 +108,11 @@ impl Members {
         self.0.alive.remove(pid);
     }
 
+    /// Whether a process is a member that had not ended at the last check.
+    pub fn is_alive(&self, pid: u32) -> bool {
+        self.0.alive.has(pid)
+    }
+
     /// Marks a process as ended. Its records may still come.
     pub fn ended(&self, pid: u32) {
         self.0.alive.remove(pid);

@@ -6,15 +6,23 @@ use super::members::Members;
 use super::scope::Scope;
 use super::{stat, threads, tree};
 use crate::source::{Observations, Observer};
-use crate::sys::clock::monotonic_ns;
-use std::collections::HashMap;
+use crate::sys::clock::{boot_ns, monotonic_ns};
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use uprof::cold::{ModuleEvent, ProcessTime, TaskEvent};
+use uprof::cold::ProcessTime;
 
 /// Time between two readings of all clocks.
 const CENSUS_NS: u64 = 1_000_000_000;
-/// The pause after all processes were read again, in times of what that took: records may be lost all the time.
+/// Time between two searches for processes that join without a record.
+const FIND_NS: u64 = 300_000_000;
+/// Longest reading of known processes at a time, and the pause after it, in times of what it took: records may be lost
+/// all the time.
+const READING_NS: u64 = 20_000_000;
 const PAUSE: u64 = 20;
+/// Longest reading at the end.
+const LAST_READING_NS: u64 = 500_000_000;
+/// Age at which the record of a process's fork has come.
+const TOLD_AGE_NS: u64 = 1_000_000_000;
 
 /// Watches the processes of a target.
 #[derive(Debug)]
@@ -26,9 +34,11 @@ pub struct ProcessObserver {
     /// `None` if processor time is not counted.
     census: Option<Census>,
     counted_ns: Option<u64>,
+    /// When processes that join were searched.
+    found_ns: u64,
     readings: HashMap<i32, Reading>,
-    /// Since when records are lost that nothing was read for yet.
-    lost_since_ns: Option<u64>,
+    /// The processes that may have changed without a record, and since when.
+    unsure: BTreeMap<i32, u64>,
     /// When processes may be read again.
     rested_ns: u64,
 }
@@ -40,8 +50,8 @@ struct Reading {
     since_ns: u64,
     /// When it was read last.
     read_ns: u64,
-    /// Hash of what was read.
-    hash: u64,
+    /// Hashes of the threads and of the mappings that were read.
+    hashes: [u64; 2],
 }
 
 impl ProcessObserver {
@@ -54,8 +64,9 @@ impl ProcessObserver {
             sees_all,
             census: Some(Census::default()),
             counted_ns: None,
+            found_ns: 0,
             readings: HashMap::new(),
-            lost_since_ns: None,
+            unsure: BTreeMap::new(),
             rested_ns: 0,
         }
     }
@@ -86,31 +97,33 @@ impl ProcessObserver {
         }
         for pid in pids {
             if self.members.add(pid as u32) {
-                self.read(pid, now_ns, seen);
+                self.read(pid, first_told_ns(pid, now_ns), seen);
             }
         }
     }
 
-    /// Reads the processes that were known when records were lost, and tells of those that have changed. As nobody
-    /// knows when they did, it is told of the time since which records are lost: what a program has mapped before it
-    /// did is seldom in the way of samples, but samples without a mapping have no names.
-    fn read_again(&mut self, seen: &mut Observations) {
+    /// Reads processes that may have changed without a record, the newest first, and tells of those that have. As
+    /// nobody knows when they did, it is told of the time since which records are lost: what a program has mapped
+    /// before it did is seldom in the way of samples, but samples without a mapping have no names.
+    fn read_again(&mut self, most_ns: u64, seen: &mut Observations) {
         if let Some(since_ns) = self.members.take_lost_since() {
-            let since_ns = self.lost_since_ns.map_or(since_ns, |ns| ns.min(since_ns));
-            self.lost_since_ns = Some(since_ns);
+            for pid in self.alive() {
+                let known = self.unsure.entry(pid).or_insert(since_ns);
+                *known = since_ns.min(*known);
+            }
         }
         let began_ns = monotonic_ns();
         if began_ns < self.rested_ns {
             return;
         }
-        let Some(since_ns) = self.lost_since_ns.take() else {
-            return;
-        };
-        for pid in self.alive() {
+        let mut now_ns = began_ns;
+        while now_ns - began_ns < most_ns
+            && let Some((pid, since_ns)) = self.unsure.pop_last()
+        {
             self.read(pid, since_ns, seen);
+            now_ns = monotonic_ns();
         }
-        let ended_ns = monotonic_ns();
-        self.rested_ns = ended_ns + PAUSE * (ended_ns - began_ns);
+        self.rested_ns = now_ns + PAUSE * (now_ns - began_ns);
     }
 
     /// Reads a process, and tells what has changed since it was read last, as of `since_ns` or of when it began to run
@@ -121,29 +134,44 @@ impl ProcessObserver {
         let at_ns = since_ns.max(before.since_ns);
         let tasks = threads::events(pid, at_ns);
         let modules = threads::module_events(pid, at_ns);
-        let hash = hash(&tasks, &modules);
+        let hashes = [
+            hash(tasks.iter().map(|event| (event.task, &event.what))),
+            hash(modules.iter().map(|event| &event.what)),
+        ];
         // One that has ended has neither.
-        if hash != before.hash && !tasks.is_empty() {
+        if tasks.is_empty() {
+            return;
+        }
+        if hashes[0] != before.hashes[0] {
             seen.tasks.extend(tasks);
+        }
+        if hashes[1] != before.hashes[1] {
             seen.modules.extend(modules);
         }
         let reading = Reading {
             since_ns: before.since_ns,
             read_ns,
-            hash,
+            hashes,
         };
         self.readings.insert(pid, reading);
     }
 }
 
-fn hash(tasks: &[TaskEvent], modules: &[ModuleEvent]) -> u64 {
+/// The time of which a process is told that was found at `now_ns`. Of a young one, that is before the record of its
+/// fork, which may not have come yet, and after which everything is as it was in its parent.
+fn first_told_ns(pid: i32, now_ns: u64) -> u64 {
+    let asleep_ns = boot_ns().saturating_sub(monotonic_ns());
+    let started_ns = stat::of(pid).map_or(0, |stat| stat.started_ns.saturating_sub(asleep_ns));
+    if started_ns + TOLD_AGE_NS < now_ns {
+        now_ns
+    } else {
+        started_ns.min(now_ns)
+    }
+}
+
+fn hash(all: impl Iterator<Item = impl Hash>) -> u64 {
     let mut hasher = DefaultHasher::new();
-    for task in tasks {
-        (task.task, &task.what).hash(&mut hasher);
-    }
-    for module in modules {
-        module.what.hash(&mut hasher);
-    }
+    all.for_each(|one| one.hash(&mut hasher));
     hasher.finish()
 }
 
@@ -152,10 +180,12 @@ impl Observer for ProcessObserver {
         let mut seen = Observations::default();
         // Names come from records, and joining a control group causes none.
         let joins = self.sees_all && matches!(self.scope, Scope::Cgroup(_));
-        if self.members.take_unsure() || joins {
+        let is_due = joins && now_ns.saturating_sub(self.found_ns) >= FIND_NS;
+        if self.members.take_unsure() || is_due {
+            self.found_ns = now_ns;
             self.find(now_ns, &mut seen);
         }
-        self.read_again(&mut seen);
+        self.read_again(READING_NS, &mut seen);
         let due = |counted_ns: u64| now_ns.saturating_sub(counted_ns) >= CENSUS_NS;
         if self.counted_ns.is_none_or(due) {
             self.counted_ns = Some(now_ns);
@@ -177,21 +207,25 @@ impl Observer for ProcessObserver {
     }
 
     fn replaced(&mut self, space: u32, time_ns: u64) {
+        let pid = space.cast_signed();
+        if !self.members.is_alive(space) {
+            return;
+        }
         let reading = Reading {
             since_ns: time_ns,
             ..Reading::default()
         };
-        let before = self.readings.insert(space.cast_signed(), reading);
+        let before = self.readings.insert(pid, reading);
         // What was read then is of the time before this record, which is told only now.
         if before.is_some_and(|before| before.read_ns >= time_ns) {
-            self.members.lost_records(time_ns);
+            self.unsure.insert(pid, time_ns);
         }
     }
 
     fn end(&mut self) -> Observations {
         let mut seen = Observations::default();
         self.rested_ns = 0;
-        self.read_again(&mut seen);
+        self.read_again(LAST_READING_NS, &mut seen);
         seen
     }
 }
@@ -260,7 +294,7 @@ mod tests {
         observer.rested_ns = 0;
         assert_eq!(told(&mut observer), [80]);
         // It runs the program since then, whenever records were lost.
-        observer.readings.get_mut(&pid).unwrap().hash = 0;
+        observer.readings.get_mut(&pid).unwrap().hashes = [0; 2];
         observer.members.lost_records(50);
         observer.rested_ns = 0;
         assert_eq!(told(&mut observer), [80]);

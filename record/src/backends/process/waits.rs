@@ -241,10 +241,20 @@ impl Waits {
             // The idle task doesn't wait.
             return Some(());
         }
+        let misc = u32::from(misc);
+        let ended = self.ended.iter().position(|ended| *ended == task.vcpu);
+        if let Some(at) = ended {
+            // Until it leaves by itself for the last time. Then a thread that executes another program may have its
+            // number, without a record of that.
+            let outs = abi::PERF_RECORD_MISC_SWITCH_OUT | abi::PERF_RECORD_MISC_SWITCH_OUT_PREEMPT;
+            if misc & outs == abi::PERF_RECORD_MISC_SWITCH_OUT {
+                self.ended.remove(at);
+            }
+            return Some(());
+        }
         let Some(index) = self.find(task, time_ns, sink) else {
             return Some(());
         };
-        let misc = u32::from(misc);
         if misc & abi::PERF_RECORD_MISC_SWITCH_OUT == 0 {
             self.back(index, time_ns, sink);
             return Some(());

@@ -61,7 +61,7 @@ fn process(pending: &mut Pending, pid: u32, time_ns: u64) {
     pending
         .tasks
         .push(task_event(pid, TaskChange::Named("sh".into())));
-    pending.tasks.push(task_event(pid - 1, TaskChange::Ended));
+    pending.tasks.push(task_event(pid, TaskChange::Ended));
     pending.modules.push(ModuleEvent {
         time_ns,
         space: pid,

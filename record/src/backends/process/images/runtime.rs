@@ -199,6 +199,8 @@ impl Runtimes {
         time_ns: u64,
         root: impl FnOnce(i32) -> Option<Arc<Root>>,
     ) {
+        // What was read of it before is of the program that it was then.
+        self.forget(space);
         let parent = self.by_space.get(&parent);
         let pieces = parent.map_or(Vec::new(), |it| it.functions.for_copy());
         if pieces.is_empty() {

@@ -214,8 +214,19 @@ fn a_thread_that_has_ended_waits_no_more() {
     world.switch(7, 8 * MS, 0);
     let own = (7, 6 * MS, State::Blocked, 2 * MS, 1, 1);
     assert_eq!(world.recorded(), [own]);
+    // A thread gets the number of the first one, without a record, by executing another program.
+    world.task_record(abi::PERF_RECORD_EXIT, 7, 9 * MS);
+    for (at_ns, misc) in [(9 * MS + 1, PREEMPTED), (9 * MS + 2, 0), (9 * MS + 3, OUT)] {
+        world.switch(7, at_ns, misc);
+        assert_eq!(world.waits.threads.len(), 0);
+    }
+    world.sample(7, 9 * MS + 10);
+    world.switch(7, 9 * MS + 10, OUT);
+    world.switch(7, 9 * MS + 100_010, 0);
+    let own = (7, 9 * MS + 10, State::Blocked, 100_000, 1, 1);
+    assert_eq!(world.recorded(), [own]);
     // The record of an end is lost.
-    world.switch(7, 9 * MS, OUT);
+    world.switch(7, 9 * MS + 200_000, OUT);
     world.task_record(abi::PERF_RECORD_FORK, 7, 10 * MS);
     world.switch(7, 11 * MS, 0);
     assert_eq!(world.recorded(), []);
