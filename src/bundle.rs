@@ -3,7 +3,7 @@
 use crate::candidates::recordings;
 #[cfg(feature = "record")]
 use crate::elf::Elf;
-use crate::images::{Images, place_given};
+use crate::images::{Images, place_given, tell_unused};
 use crate::outcome::Outcome;
 use crate::output::{keep, write_private};
 use crate::selection::{inform, say};
@@ -63,10 +63,11 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     }
     let mut recording = Recording::open(&args.file)?;
     place_given(&mut recording, &library);
+    tell_unused([&recording], &library);
     let output = match &args.output {
         Some(output) => output.clone(),
         None if args.file == Path::new("-") => bail!("say with -o where to write the bundle"),
-        None if args.redact => args.file.with_extension("redacted.uprof"),
+        None if args.redact => redacted(&args.file),
         None => args.file.clone(),
     };
     // A recorder would go on writing to the file that the bundle replaces.
@@ -79,17 +80,32 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     }
     let before_bytes = recording.sizes().file_bytes;
     let bundled = write(&recording, &library, args.redact, &output)?;
-    let after_bytes = std::fs::metadata(&output).map_or(0, |found| found.len());
     report(&bundled);
-    inform(&format!(
-        "{}: {} KiB, was {} KiB",
-        output.display(),
-        after_bytes.div_ceil(1024),
-        before_bytes.div_ceil(1024),
-    ));
+    if let Ok(found) = std::fs::metadata(&output)
+        && found.is_file()
+    {
+        inform(&format!(
+            "{}: {} KiB, was {} KiB",
+            output.display(),
+            found.len().div_ceil(1024),
+            before_bytes.div_ceil(1024),
+        ));
+    }
     let mut images = bundled.images.iter();
     let is_partial = images.any(|image| image.left_out_bytes > 0);
     Ok(Outcome::lossy_if(is_partial || !bundled.missing.is_empty()))
+}
+
+/// Where the redacted bundle of the recording at `path` goes by default.
+fn redacted(path: &Path) -> PathBuf {
+    let is_usual = path.extension().is_some_and(|ending| ending == "uprof");
+    let mut name = if is_usual {
+        path.with_extension("")
+    } else {
+        path.to_owned()
+    };
+    name.as_mut_os_string().push(".redacted.uprof");
+    name
 }
 
 /// Whether two paths lead to the same file.
@@ -118,6 +134,7 @@ pub fn embed(path: &Path, elf: &[Elf], held: &[HeldImage]) -> anyhow::Result<Bun
     }
     let mut recording = Recording::open(path)?;
     place_given(&mut recording, &library);
+    tell_unused([&recording], &library);
     write(&recording, &library, false, path)
 }
 
@@ -152,6 +169,22 @@ fn report(bundled: &BundleSummary) {
     for (title, lines) in [("removed", &bundled.removed), ("left", &bundled.left)] {
         for line in lines {
             inform(&format!("{title}: {line}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_recording_has_a_redacted_bundle_of_its_own() {
+        for (file, bundle) in [
+            ("a/run.uprof", "a/run.redacted.uprof"),
+            ("web.1", "web.1.redacted.uprof"),
+            ("web.2", "web.2.redacted.uprof"),
+        ] {
+            assert_eq!(redacted(Path::new(file)), Path::new(bundle));
         }
     }
 }

@@ -11,13 +11,15 @@ use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 use uniprof_report::{mapped, work};
-use uprof::{Item, Joined, Recovered, StreamReader};
+use uprof::{Item, Joined, OpenError, Recovered, StreamReader};
 
 /// Most damaged parts that are listed.
 const TOLD: usize = 20;
 
-/// Most files of a window.
-const MOST_FILES: usize = 256;
+/// Most segments of a window that are read.
+const MOST_SEGMENTS: usize = 256;
+/// Most files of a folder that are listed.
+const MOST_LISTED: usize = 1 << 16;
 
 /// A file of a window.
 type Part = BufReader<File>;
@@ -48,7 +50,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     let recovered = write_private(&args.output, |out| {
         Ok(uprof::recover(reader.inspect(count), out, uuid)?.1)
     })?;
-    report(&recovered, args);
+    report(&recovered, args, true);
     Ok(Outcome::lossy_if(!recovered.is_whole()))
 }
 
@@ -59,32 +61,54 @@ fn recover_window(args: &Args) -> anyhow::Result<Outcome> {
     let listed = std::fs::read_dir(&args.file).with_context(cannot)?;
     let names = listed.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let names = names.filter(|name| is_part(name));
-    // By their numbers, which have the same number of digits.
-    let mut names: Vec<String> = names.take(MOST_FILES).collect();
-    names.sort();
-    let (segments, before): (Vec<String>, Vec<String>) = names
-        .into_iter()
+    let (mut segments, before): (Vec<String>, Vec<String>) = names
+        .take(MOST_LISTED)
         .partition(|name| name.starts_with(|first: char| first.is_ascii_digit()));
+    // By their numbers, which have the same number of digits.
+    segments.sort();
+    let too_many = segments.len().saturating_sub(MOST_SEGMENTS);
+    if too_many > 0 {
+        say(format_args!(
+            "uniprof: {too_many} segments are left out: {MOST_SEGMENTS} are read, the newest"
+        ));
+    }
+    let segments = segments.split_off(too_many);
+    let is_gap = |pair: &&[String]| number_of(&pair[0]) + 1 < number_of(&pair[1]);
+    for pair in segments.windows(2).filter(is_gap) {
+        let [before, after] = [&pair[0], &pair[1]];
+        say(format_args!(
+            "uniprof: the segments between {before} and {after} are gone"
+        ));
+    }
+    let gaps = segments.windows(2).filter(is_gap).count();
+    let files = segments.len() + before.len();
     let readers = |names: Vec<String>| -> Vec<StreamReader<Part>> {
         names
             .iter()
             .filter_map(|name| open_part(&args.file.join(name)))
             .collect()
     };
-    let segments = readers(segments);
+    let (segments, before) = (readers(segments), readers(before));
+    let is_all = files == segments.len() + before.len() && too_many + gaps == 0;
     let Some(uuid) = segments.first().map(StreamReader::uuid) else {
         bail!(
             "{}: there is no recording in it; a window is in FILE.keep, beside the FILE of `record --keep`",
             cannot()
         );
     };
-    let joined = Joined::new(readers(before), segments).with_context(cannot)?;
+    let joined = Joined::new(before, segments).with_context(cannot)?;
     let uuid = new_identity(uuid);
     let recovered = write_private(&args.output, |out| {
         Ok(uprof::recover(joined.inspect(count), out, uuid)?.1)
     })?;
-    report(&recovered, args);
-    Ok(Outcome::lossy_if(!recovered.is_whole()))
+    report(&recovered, args, is_all);
+    Ok(Outcome::lossy_if(!is_all || !recovered.is_whole()))
+}
+
+/// The number of a segment.
+fn number_of(name: &str) -> u64 {
+    let digits = name.strip_suffix(".uprof");
+    digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
 /// The identity of the new recording: that of the old one, unless its preamble is damaged.
@@ -103,9 +127,16 @@ fn is_part(name: &str) -> bool {
 fn open_part(path: &Path) -> Option<StreamReader<Part>> {
     // Someone else's folder may have a pipe in it, which would be waited for.
     let is_file = std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
-    let opened = is_file.then(|| File::open(path).ok()).flatten()?;
+    let opened = if is_file {
+        File::open(path)
+    } else {
+        Err(io::Error::other("it is no regular file"))
+    };
     keep(path);
-    match StreamReader::open_to_end(BufReader::new(opened)) {
+    let reader = opened
+        .map_err(|error| OpenError::Read(error.to_string()))
+        .and_then(|file| StreamReader::open_to_end(BufReader::new(file)));
+    match reader {
         Ok(reader) => Some(reader),
         Err(error) => {
             say(format_args!(
@@ -126,7 +157,8 @@ fn count(item: &io::Result<Item<'_>>) {
     }
 }
 
-fn report(recovered: &Recovered, args: &Args) {
+/// `is_all`: no file of a window was left out.
+fn report(recovered: &Recovered, args: &Args, is_all: bool) {
     for damage in recovered.damages.iter().take(TOLD) {
         say(format_args!("uniprof: {damage}"));
     }
@@ -151,10 +183,12 @@ fn report(recovered: &Recovered, args: &Args) {
         args.output.display()
     ));
     if recovered.is_whole() {
-        inform(format_args!(
-            "uniprof: nothing was wrong with {}",
-            args.file.display()
-        ));
+        if is_all {
+            inform(format_args!(
+                "uniprof: nothing was wrong with {}",
+                args.file.display()
+            ));
+        }
         return;
     }
     let (bytes, lost) = (recovered.skipped_bytes, recovered.lost_samples);

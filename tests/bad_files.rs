@@ -289,6 +289,22 @@ fn a_window_is_the_files_that_a_flight_recorder_names() {
     assert!(recovered() == alone, "a stranger's file is read");
     put("00000002.uprof", "pack-stack.uprof");
     assert!(recovered() != alone);
+    // What is missing is told.
+    let incomplete = |part: &str| {
+        let args = ["recover", "run.uprof.keep", "-o", "new.uprof"];
+        let output = uniprof(scratch.path(), &args);
+        let said = kit::text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(
+            said.contains(part) && !said.contains("nothing was wrong"),
+            "{said}"
+        );
+    };
+    fs::write(window.join("00000003.uprof"), "").unwrap();
+    incomplete("00000003.uprof is left out: the recording is empty");
+    fs::remove_file(window.join("00000003.uprof")).unwrap();
+    put("00000004.uprof", "agent.uprof");
+    incomplete("between 00000002.uprof and 00000004.uprof are gone");
 }
 
 /// Other subcommands end with one of uniprof's statuses and a message, never with a panic.

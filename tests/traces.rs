@@ -453,6 +453,22 @@ fn system_calls_are_counted_with_their_errors_and_listed_as_strace_does() {
     assert_eq!(calls(&["--from", "150us", "--to", "300us"]), all[2..4]);
     assert_eq!(calls(&["--thread", "101"]), all[2..4]);
     assert_eq!(calls(&["--focus", "^openat$"]), [all[0], all[2], all[4]]);
+    // One that begins inside of a call begins with its first time.
+    let first = "100  1700000000.000050 <... read resumed>\"x\", 1) = 1\n";
+    std::fs::write(&log, format!("{first}{LOG}")).unwrap();
+    run(uniprof(&["import", "-o"]).arg(&recording).arg(&log));
+    let table = report(&["--syscalls"]);
+    let read = table.lines().find(|line| line.contains(" read"));
+    assert!(
+        read.is_some_and(|row| row.trim_start().starts_with("2 ")),
+        "{table}"
+    );
+    let info = run(uniprof(&["info"]).arg(&recording));
+    assert!(info.contains("length          400.0 us"), "{info}");
+    assert!(
+        info.contains("started         2023-11-14 22:13:20 UTC"),
+        "{info}"
+    );
     // A trace without durations has no times to show.
     std::fs::write(
         &log,

@@ -288,7 +288,8 @@ pub fn import_as(
             importer.finish(format.name)
         }
         Reads::Calls(read) | Reads::Records(read) => {
-            let importer = CallImporter::new(out, metadata, uuid, known.clock);
+            let mut importer = CallImporter::new(out, metadata, uuid, known.clock);
+            importer.is_clock_asked = known.clock != format.clock;
             let mut imported = import_calls(format, read, input, importer)?;
             imported.is_binary = matches!(format.read, Reads::Records(_));
             Ok(imported)

@@ -271,8 +271,11 @@ impl Recording {
         // span.
         if recording.start_ns == u64::MAX {
             recording.start_ns = samples.chain(spans).min().unwrap_or(0);
-        } else if recording.metadata.target.kind == TargetKind::Imported {
-            recording.start_ns = recording.start_ns.min(spans.unwrap_or(u64::MAX));
+        } else if recording.metadata.target.kind == TargetKind::Imported
+            && let Some(first_ns) = spans
+        {
+            // The first span in the file may have no beginning at all.
+            recording.start_ns = first_ns;
         }
         Ok(recording)
     }

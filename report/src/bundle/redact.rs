@@ -118,8 +118,9 @@ impl<'a, W: Write> Redactor<'a, W> {
             "folders of images, source files and packages".to_owned(),
             "queries, values, quoted texts and user@host in names".to_owned(),
             "host name".to_owned(),
-            "command lines, most notes, names of guests and control groups, words of the end"
+            "command lines, labels, most notes, names of guests and control groups, words of the end"
                 .to_owned(),
+            "devices and inodes of files".to_owned(),
         ];
         if self.code {
             removed.push("pieces of the guest's code".to_owned());

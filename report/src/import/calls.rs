@@ -27,6 +27,8 @@ pub(super) struct CallImporter<'a> {
     metadata: Metadata,
     uuid: [u8; 16],
     clock: Option<TraceClock>,
+    /// Whether the user named the clock.
+    pub(super) is_clock_asked: bool,
     names: Vec<String>,
     name_ids: HashMap<Box<[u8]>, NameId>,
     tasks: Vec<(Task, String)>,
@@ -50,6 +52,7 @@ impl<'a> CallImporter<'a> {
         }
         CallImporter {
             clock,
+            is_clock_asked: false,
             out: Some(out),
             writer: None,
             metadata,
@@ -64,21 +67,32 @@ impl<'a> CallImporter<'a> {
         }
     }
 
+    /// Writes the time of day of the first time, if that is the trace's clock.
+    fn tell_clock(&mut self, first_ns: u64) -> io::Result<()> {
+        if self.clock.take() != Some(TraceClock::Realtime) {
+            return Ok(());
+        }
+        match i64::try_from(first_ns) {
+            Ok(realtime_ns) if realtime_ns >= EARLIEST_REALTIME_NS => {
+                self.writer(first_ns)?.clocks(&[ClockPair {
+                    monotonic_ns: first_ns,
+                    realtime_ns,
+                    guest: None,
+                }])
+            }
+            _ if !self.is_clock_asked => Ok(()),
+            _ => {
+                let what = "the trace's times are no times of day, but of another clock";
+                self.imported.left_out = Some(what.to_owned());
+                Ok(())
+            }
+        }
+    }
+
     /// The writer is created with the first call, so that an input without calls makes no recording.
     fn writer(&mut self, now_ns: u64) -> io::Result<&mut Writer<&'a mut dyn Write>> {
         if let Some(out) = self.out.take() {
-            let mut writer = Writer::create(out, self.uuid, &self.metadata, now_ns)?;
-            let realtime_ns = i64::try_from(now_ns).ok();
-            let realtime_ns = realtime_ns.filter(|ns| *ns >= EARLIEST_REALTIME_NS);
-            if let (Some(TraceClock::Realtime), Some(realtime_ns)) = (self.clock, realtime_ns) {
-                // The clock of this recording is the time of day.
-                writer.clocks(&[ClockPair {
-                    monotonic_ns: now_ns,
-                    realtime_ns,
-                    guest: None,
-                }])?;
-            }
-            self.writer = Some(writer);
+            self.writer = Some(Writer::create(out, self.uuid, &self.metadata, now_ns)?);
         }
         self.writer
             .as_mut()
@@ -185,10 +199,11 @@ impl SpanSink for CallImporter<'_> {
                     .unwrap_or(0),
             ),
         );
-        let writer = match &mut self.writer {
-            Some(writer) => writer,
-            None => self.writer(start_ns)?,
-        };
+        self.writer(start_ns)?;
+        if let Some(start_ns) = span.start_ns {
+            self.tell_clock(start_ns)?;
+        }
+        let writer = self.writer(start_ns)?;
         let written = writer.span(&whole);
         self.names = names;
         Ok(written?)

@@ -181,7 +181,13 @@ impl<'a> Importer<'a> {
 
     /// Converts a time of the input to nanoseconds since its first time.
     fn since_first(&mut self, time_ns: u64) -> u64 {
-        time_ns.saturating_sub(*self.first_ns.get_or_insert(time_ns))
+        let first_ns = *self.first_ns.get_or_insert(time_ns);
+        if time_ns < first_ns && self.imported.left_out.is_none() {
+            self.imported.left_out = Some(
+                "some samples are older than the first one: they count as its time; sort the input by time".to_owned(),
+            );
+        }
+        time_ns.saturating_sub(first_ns)
     }
 
     /// Names a vCPU or thread.

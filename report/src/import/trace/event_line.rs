@@ -91,11 +91,20 @@ pub(crate) fn task(text: &[u8]) -> Option<(&[u8], u32)> {
     Some((&text[..dash], pid))
 }
 
-/// Splits a line at its CPU, `[001]`. Names of threads may contain brackets.
+/// Whether a line is what `trace-cmd report` and tracefs print around events: `cpus=2`, `version = 6`,
+/// `CPU 1 is empty`.
+pub(crate) fn is_heading(line: &[u8]) -> bool {
+    let is_empty_cpu = line.starts_with(b"CPU ") && line.trim_ascii_end().ends_with(b" is empty");
+    let starts = [&b"#"[..], b"cpus=", b"version = "];
+    line.is_empty() || is_empty_cpu || starts.iter().any(|start| line.starts_with(start))
+}
+
+/// Splits a line at its CPU, `[001]`, behind a thread. Names of threads may contain brackets.
 fn split_cpu(line: &[u8]) -> Option<(&[u8], u32, &[u8])> {
     memchr::memchr_iter(b'[', line).find_map(|open| {
         let end = open + 1 + memchr::memchr(b']', line.get(open + 1..)?)?;
         let cpu = u32::try_from(unsigned(&line[open + 1..end])?).ok()?;
+        task(&line[..open])?;
         Some((&line[..open], cpu, &line[end + 1..]))
     })
 }
@@ -120,6 +129,14 @@ mod tests {
             (&b"tid"[..], 2, None)
         );
         assert_eq!(found.event, b"kern_lock <-mcache_alloc");
+        let found = of("  worker[3]-101 [001]  5.5: sched_yield: x").unwrap();
+        assert_eq!(
+            (found.comm, found.pid, found.cpu),
+            (&b"worker[3]"[..], 101, 1)
+        );
+        for line in ["", "# tracer: x", "cpus=2", "version = 6", "CPU 1 is empty"] {
+            assert!(is_heading(line.as_bytes()), "{line}");
+        }
         for line in [
             "",
             "CPU:1 [18047 EVENTS DROPPED]",

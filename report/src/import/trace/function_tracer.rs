@@ -8,7 +8,7 @@
 //! A caller without an entry of its own becomes a call without a beginning. Nanos's times are ticks of a
 //! counter whose frequency isn't in the text, so its calls have an order but no times.
 
-use super::event_line::EventLine;
+use super::event_line::{EventLine, is_heading};
 use super::tasks::TASKS_MAX;
 use super::{DEPTHS_MAX, Lines, NameId, Span, SpanKind, SpanSink, TaskId};
 use crate::import::ImportError;
@@ -25,7 +25,7 @@ pub fn read(input: &mut dyn BufRead, sink: &mut dyn SpanSink) -> Result<u64, Imp
     while let Some(line) = lines.next_line()? {
         let number = line.number;
         let bytes = line.bytes;
-        if bytes.is_empty() || bytes[0] == b'#' || bytes.starts_with(b"cpus=") {
+        if is_heading(bytes) {
             continue;
         }
         if line.cut {

@@ -7,7 +7,7 @@
 //! ```
 
 use super::decimal::{micros_ns, seconds_ns, unsigned};
-use super::event_line::{EventLine, task, thread};
+use super::event_line::{EventLine, is_heading, task, thread};
 use super::open_calls::{Entry, Exit};
 use super::{Lines, OpenCalls, SpanKind, SpanSink, TaskLabel, Tasks};
 use crate::import::ImportError;
@@ -62,7 +62,7 @@ impl Reader {
         number: u64,
         sink: &mut dyn SpanSink,
     ) -> Result<(), ImportError> {
-        if line.is_empty() || line[0] == b'#' || line.starts_with(b"cpus=") {
+        if is_heading(line) {
             return Ok(());
         }
         let graph = match line.first() {
@@ -188,8 +188,8 @@ impl Call {
                 name,
                 end_ns: graph.time_ns,
                 length_ns,
-                result: None,
                 line: self.line,
+                ..Exit::default()
             };
             return calls.leave_at(self.depth, exit, sink);
         }

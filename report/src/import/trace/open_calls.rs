@@ -31,6 +31,8 @@ pub struct Exit {
     pub length_ns: Option<u64>,
     /// The return value of a system call.
     pub result: Option<i64>,
+    /// What ends, if its beginning isn't known; by default a function.
+    pub kind: Option<SpanKind>,
     /// Number of the line with the exit, from 1.
     pub line: u64,
 }
@@ -191,7 +193,13 @@ impl OpenCalls {
         if !self.open.is_empty() {
             sink.trouble(exit.line, "a call ends that did not begin");
         }
-        sink.span(self.span(depth, None, name, exit, SpanKind::Function))
+        sink.span(self.span(
+            depth,
+            None,
+            name,
+            exit,
+            exit.kind.unwrap_or(SpanKind::Function),
+        ))
     }
 
     fn checked(&mut self, depth: u64, line: u64, sink: &mut dyn SpanSink) -> Option<u16> {

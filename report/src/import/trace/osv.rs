@@ -218,6 +218,7 @@ impl Reader {
                         end_ns: Some(event.time_ns),
                         length_ns: None,
                         result: event.error.map(|error| -i64::from(error)),
+                        kind: Some(SpanKind::Slice),
                         line: event.offset,
                     };
                     calls.leave(exit, sink)?;

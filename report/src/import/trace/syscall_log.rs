@@ -93,6 +93,7 @@ pub fn read(input: &mut dyn BufRead, sink: &mut dyn SpanSink) -> Result<u64, Imp
                 end_ns: logged.time_ns.filter(|_| !logged.begins),
                 length_ns,
                 result,
+                kind: Some(SpanKind::Syscall),
                 line: line.number,
             };
             calls.leave_at(0, exit, sink)?;
