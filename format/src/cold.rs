@@ -217,7 +217,7 @@ impl TaskEvent {
 }
 
 /// A change of a vCPU or thread.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TaskChange {
     /// It existed, or appeared, under a name.
     Named(String),

@@ -26,7 +26,7 @@ impl ModuleEvent {
 }
 
 /// A change of an address space.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "StoredChange", into = "StoredChange")]
 pub enum ModuleChange {
     /// Part of an image was mapped; it replaces earlier mappings of these addresses.
@@ -38,7 +38,7 @@ pub enum ModuleChange {
 }
 
 /// Part of an image in an address space.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Mapping {
     /// First address.
     pub start: u64,

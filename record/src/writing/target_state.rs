@@ -16,37 +16,32 @@ const MOST_MAPPINGS: usize = 1 << 18;
 /// Most vCPUs or threads, and most address spaces of a guest.
 const MOST_TASKS: usize = 1 << 18;
 
-/// How long events of a process may come after its end: files are read that it has mapped.
-const LATE_NS: u64 = 60_000_000_000;
+/// Most processes that have ended whose events may still come: files are read that they had mapped.
+const MOST_ENDED: usize = 1 << 16;
 
 /// Processes, and boots of a guest, that have ended, since their events may come after that.
 #[derive(Default)]
-pub struct EndedSpaces {
-    ended_ns: HashMap<u32, u64>,
-    /// How many there are when the oldest are forgotten.
-    most: usize,
-}
+pub struct EndedSpaces(HashMap<u32, u64>);
 
 impl EndedSpaces {
     /// Adds one that ended at `time_ns`.
     pub fn add(&mut self, space: u32, time_ns: u64) {
-        self.ended_ns.insert(space, time_ns);
-        if self.ended_ns.len() > self.most {
-            let is_young = |ended_ns: &u64| time_ns.saturating_sub(*ended_ns) < LATE_NS;
-            self.ended_ns.retain(|_, ended_ns| is_young(ended_ns));
-            self.most = 2 * self.ended_ns.len() + 1024;
+        if self.0.len() == MOST_ENDED {
+            // Most of them ended long ago.
+            self.0.clear();
         }
+        self.0.insert(space, time_ns);
     }
 
     /// Whether `space` had ended when something happened in it, or with `None`, has ended. Otherwise its number is used
     /// again.
     pub fn have(&mut self, space: u32, time_ns: Option<u64>) -> bool {
-        let Some(ended_ns) = self.ended_ns.get(&space) else {
+        let Some(ended_ns) = self.0.get(&space) else {
             return false;
         };
         let has_ended = time_ns.is_none_or(|time_ns| time_ns <= *ended_ns);
         if !has_ended {
-            self.ended_ns.remove(&space);
+            self.0.remove(&space);
         }
         has_ended
     }
@@ -312,9 +307,9 @@ mod tests {
     fn ended_processes_are_forgotten_after_a_while() {
         let mut ended = EndedSpaces::default();
         for number in 0..1_000_000 {
-            ended.add(number, u64::from(number) * 10_000_000);
+            ended.add(number, u64::from(number));
         }
-        assert!(ended.ended_ns.len() < 20_000);
+        assert!(ended.0.len() <= MOST_ENDED);
         assert!(ended.have(999_999, None) && !ended.have(7, None));
     }
 }

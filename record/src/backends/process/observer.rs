@@ -7,9 +7,8 @@ use super::scope::Scope;
 use super::{stat, threads, tree};
 use crate::source::{Observations, Observer};
 use crate::sys::clock::{boot_ns, monotonic_ns};
-use std::collections::{BTreeMap, HashMap};
-use std::hash::{DefaultHasher, Hash, Hasher};
-use uprof::cold::ProcessTime;
+use std::hash::{DefaultHasher, Hasher};
+use uprof::cold::{ModuleChange, ModuleEvent, ProcessTime, TaskChange, TaskEvent};
 
 /// Time between two readings of all clocks.
 const CENSUS_NS: u64 = 1_000_000_000;
@@ -19,8 +18,6 @@ const FIND_NS: u64 = 300_000_000;
 /// all the time.
 const READING_NS: u64 = 20_000_000;
 const PAUSE: u64 = 20;
-/// Longest reading at the end.
-const LAST_READING_NS: u64 = 500_000_000;
 /// Age at which the record of a process's fork has come.
 const TOLD_AGE_NS: u64 = 1_000_000_000;
 
@@ -36,9 +33,12 @@ pub struct ProcessObserver {
     counted_ns: Option<u64>,
     /// When processes that join were searched.
     found_ns: u64,
-    readings: HashMap<i32, Reading>,
-    /// The processes that may have changed without a record, and since when.
-    unsure: BTreeMap<i32, u64>,
+    /// Those of processes, in order of their numbers.
+    readings: Vec<(i32, Reading)>,
+    /// The processes that may have changed without a record.
+    unsure: Vec<i32>,
+    /// Since when they may.
+    lost_since_ns: u64,
     /// When processes may be read again.
     rested_ns: u64,
 }
@@ -65,8 +65,9 @@ impl ProcessObserver {
             census: Some(Census::default()),
             counted_ns: None,
             found_ns: 0,
-            readings: HashMap::new(),
-            unsure: BTreeMap::new(),
+            readings: Vec::new(),
+            unsure: Vec::new(),
+            lost_since_ns: u64::MAX,
             rested_ns: 0,
         }
     }
@@ -105,23 +106,26 @@ impl ProcessObserver {
     /// Reads processes that may have changed without a record, the newest first, and tells of those that have. As
     /// nobody knows when they did, it is told of the time since which records are lost: what a program has mapped
     /// before it did is seldom in the way of samples, but samples without a mapping have no names.
-    fn read_again(&mut self, most_ns: u64, seen: &mut Observations) {
+    fn read_again(&mut self, seen: &mut Observations) {
         if let Some(since_ns) = self.members.take_lost_since() {
-            for pid in self.alive() {
-                let known = self.unsure.entry(pid).or_insert(since_ns);
-                *known = since_ns.min(*known);
-            }
+            self.lost_since_ns = self.lost_since_ns.min(since_ns);
+            self.unsure = self.alive();
         }
         let began_ns = monotonic_ns();
         if began_ns < self.rested_ns {
             return;
         }
         let mut now_ns = began_ns;
-        while now_ns - began_ns < most_ns
-            && let Some((pid, since_ns)) = self.unsure.pop_last()
+        while now_ns - began_ns < READING_NS
+            && let Some(pid) = self.unsure.pop()
         {
-            self.read(pid, since_ns, seen);
+            // If it is only that of an exec, `read` knows it.
+            let is_known = self.lost_since_ns < u64::MAX;
+            self.read(pid, if is_known { self.lost_since_ns } else { 0 }, seen);
             now_ns = monotonic_ns();
+        }
+        if self.unsure.is_empty() {
+            self.lost_since_ns = u64::MAX;
         }
         self.rested_ns = now_ns + PAUSE * (now_ns - began_ns);
     }
@@ -129,15 +133,12 @@ impl ProcessObserver {
     /// Reads a process, and tells what has changed since it was read last, as of `since_ns` or of when it began to run
     /// its program.
     fn read(&mut self, pid: i32, since_ns: u64, seen: &mut Observations) {
-        let before = self.readings.get(&pid).copied().unwrap_or_default();
+        let before = *self.reading(pid);
         let read_ns = monotonic_ns();
         let at_ns = since_ns.max(before.since_ns);
         let tasks = threads::events(pid, at_ns);
         let modules = threads::module_events(pid, at_ns);
-        let hashes = [
-            hash(tasks.iter().map(|event| (event.task, &event.what))),
-            hash(modules.iter().map(|event| &event.what)),
-        ];
+        let hashes = [hash_of_tasks(&tasks), hash_of_modules(&modules)];
         // One that has ended has neither.
         if tasks.is_empty() {
             return;
@@ -153,7 +154,16 @@ impl ProcessObserver {
             read_ns,
             hashes,
         };
-        self.readings.insert(pid, reading);
+        *self.reading(pid) = reading;
+    }
+
+    fn reading(&mut self, pid: i32) -> &mut Reading {
+        let found = self.readings.binary_search_by_key(&pid, |(pid, _)| *pid);
+        let at = found.unwrap_or_else(|at| {
+            self.readings.insert(at, (pid, Reading::default()));
+            at
+        });
+        &mut self.readings[at].1
     }
 }
 
@@ -169,9 +179,27 @@ fn first_told_ns(pid: i32, now_ns: u64) -> u64 {
     }
 }
 
-fn hash(all: impl Iterator<Item = impl Hash>) -> u64 {
+fn hash_of_tasks(tasks: &[TaskEvent]) -> u64 {
     let mut hasher = DefaultHasher::new();
-    all.for_each(|one| one.hash(&mut hasher));
+    for event in tasks {
+        if let TaskChange::Named(name) = &event.what {
+            hasher.write_u32(event.task.vcpu);
+            hasher.write(name.as_bytes());
+        }
+    }
+    hasher.finish()
+}
+
+fn hash_of_modules(modules: &[ModuleEvent]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for event in modules {
+        if let ModuleChange::Mapped(mapping) = &event.what {
+            hasher.write_u64(mapping.start);
+            hasher.write_u64(mapping.length);
+            hasher.write_u64(mapping.file_offset);
+            hasher.write(mapping.path.as_bytes());
+        }
+    }
     hasher.finish()
 }
 
@@ -185,7 +213,7 @@ impl Observer for ProcessObserver {
             self.found_ns = now_ns;
             self.find(now_ns, &mut seen);
         }
-        self.read_again(READING_NS, &mut seen);
+        self.read_again(&mut seen);
         let due = |counted_ns: u64| now_ns.saturating_sub(counted_ns) >= CENSUS_NS;
         if self.counted_ns.is_none_or(due) {
             self.counted_ns = Some(now_ns);
@@ -200,9 +228,11 @@ impl Observer for ProcessObserver {
         for pid in pids {
             if stat::of(pid).is_none() {
                 self.members.ended(pid as u32);
-                self.readings.remove(&pid);
             }
         }
+        let members = &self.members;
+        self.readings
+            .retain(|(pid, _)| members.is_alive(*pid as u32));
         times
     }
 
@@ -215,18 +245,11 @@ impl Observer for ProcessObserver {
             since_ns: time_ns,
             ..Reading::default()
         };
-        let before = self.readings.insert(pid, reading);
-        // What was read then is of the time before this record, which is told only now.
-        if before.is_some_and(|before| before.read_ns >= time_ns) {
-            self.unsure.insert(pid, time_ns);
+        // What was read after this record, which is told only now, was told of the time before it.
+        let known = std::mem::replace(self.reading(pid), reading);
+        if known.read_ns >= time_ns {
+            self.unsure.push(pid);
         }
-    }
-
-    fn end(&mut self) -> Observations {
-        let mut seen = Observations::default();
-        self.rested_ns = 0;
-        self.read_again(LAST_READING_NS, &mut seen);
-        seen
     }
 }
 
@@ -236,7 +259,6 @@ mod tests {
     use crate::backends::process::maps;
     use std::process::{Child, Command};
     use std::time::Duration;
-    use uprof::cold::ModuleChange;
 
     struct Sleeper(Child);
 
@@ -294,7 +316,7 @@ mod tests {
         observer.rested_ns = 0;
         assert_eq!(told(&mut observer), [80]);
         // It runs the program since then, whenever records were lost.
-        observer.readings.get_mut(&pid).unwrap().hashes = [0; 2];
+        observer.reading(pid).hashes = [0; 2];
         observer.members.lost_records(50);
         observer.rested_ns = 0;
         assert_eq!(told(&mut observer), [80]);
@@ -311,9 +333,7 @@ mod tests {
         observer.members.lost_records(80);
         observer.members.lost_records(90);
         assert!(told(&mut observer).is_empty());
-        // The end waits for no rest.
-        let last = observer.end();
-        assert!(last.modules.iter().all(|event| event.time_ns == 80));
-        assert!(!last.modules.is_empty());
+        observer.rested_ns = 0;
+        assert_eq!(told(&mut observer), [80]);
     }
 }

@@ -53,9 +53,7 @@ fn advice_by(error: Errno, paranoid: i32, status: &str) -> String {
     let capabilities = u64::from_str_radix(field("CapEff:"), 16).unwrap_or(0);
     let is_filtered = field("Seccomp:") == "2" && matches!(error, Errno::EPERM | Errno::ENOSYS);
     if error == Errno::ENOMEM {
-        "the limit on locked memory is used up: raise it (ulimit -l, or sysctl kernel.perf_event_mlock_kb), or run as \
-         root"
-            .into()
+        "the limit on locked memory is used up: raise it (ulimit -l), or run as root".into()
     } else if is_filtered {
         "a seccomp filter refuses them, as a container has one: start the container with --cap-add PERFMON, or \
          --security-opt seccomp=unconfined, or record its processes from outside"
