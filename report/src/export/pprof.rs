@@ -5,6 +5,7 @@ pub(crate) mod message;
 
 use crate::export::Request;
 use crate::profile::Profile;
+use crate::profile::filter::Filter;
 use crate::profile::gather::{By, Options, Sampled, names};
 use crate::profile::labels::{Label, LabelId};
 use crate::profile::tree::{NodeId, ROOT};
@@ -32,7 +33,7 @@ pub(crate) fn write(request: &Request<'_, '_>, out: &mut dyn Write) -> io::Resul
         ..request.placed()
     };
     let profile = request.gather(&options, Some(&mut take));
-    let common = Common::of(request.recordings);
+    let common = Common::of(request.recordings, &request.options.filter);
     let mut builder = Builder::new(request, &profile, &common);
     builder.head();
     builder.program();
@@ -105,16 +106,23 @@ pub(crate) struct Common<'a> {
 }
 
 impl<'a> Common<'a> {
-    /// Of files of all these recordings together.
-    pub(crate) fn of(recordings: &'a [&'a Recording]) -> Self {
+    /// Of files of all these recordings together, as far as `filter` selects their time.
+    pub(crate) fn of(recordings: &'a [&'a Recording], filter: &Filter) -> Self {
         let timed = recordings.iter().filter(|one| one.is_timed());
-        let lengths = timed.map(|one| one.end_ns() - one.start_ns());
+        let lengths = timed.map(|one| {
+            let window = filter.window(one);
+            (window.end - window.start).min(one.end_ns() - one.start_ns())
+        });
         let first = recordings.first();
+        let start_realtime_ns = first.and_then(|one| {
+            let window_ns = i64::try_from(filter.window(one).start).ok()?;
+            one.start_realtime_ns()?.checked_add(window_ns)
+        });
         Common {
             regions: first_regions(recordings),
             program: recordings.iter().find_map(|one| program_of(one)),
             names: names(recordings),
-            start_realtime_ns: first.and_then(|one| one.start_realtime_ns()).unwrap_or(0),
+            start_realtime_ns: start_realtime_ns.unwrap_or(0),
             longest_ns: lengths.max().unwrap_or(0),
         }
     }
@@ -274,10 +282,17 @@ impl<'a, 'l> Builder<'a, 'l> {
             at = tree.nodes()[at as usize].parent;
             lines.push(id);
             // If the function itself is hidden, its inlined functions replace it.
-            if !label.inlined || at == ROOT {
+            let is_around = at != ROOT && self.place_of(tree.label(at)) == self.place_of(id);
+            if !label.inlined || !is_around {
                 return ((label.module, label.offset, label.is_return, lines), at);
             }
         }
+    }
+
+    /// The place of a frame's code, which what is inlined there has, too.
+    fn place_of(&self, id: LabelId) -> (u32, u64, bool) {
+        let label = self.profile.labels.get(id);
+        (label.module, label.offset, label.is_return)
     }
 
     fn location(&mut self, group: Group) -> u64 {
@@ -301,8 +316,10 @@ impl<'a, 'l> Builder<'a, 'l> {
         let mapping = mapping.and_then(|index| self.made.mapping.get(index as usize));
         let own = offset.wrapping_add(u64::from(*is_return));
         // Labels have offsets in their file, but pprof needs mapped addresses.
+        let mut labels = labels.iter().map(|id| self.profile.labels.get(*id));
+        let in_file = labels.any(|label| label.in_file);
         let address = match mapping {
-            Some(mapping) if own < mapping.memory_start => own
+            Some(mapping) if in_file => own
                 .wrapping_sub(mapping.file_offset)
                 .wrapping_add(mapping.memory_start),
             _ => own,

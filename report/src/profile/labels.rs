@@ -29,6 +29,8 @@ pub struct Label {
     pub discriminator: u32,
     /// Offset in the image's file, or address without an image; 0 unless requested.
     pub offset: u64,
+    /// Whether `offset` is one in the image's file.
+    pub in_file: bool,
     /// Bytes from the start of the function to the frame's own address; 0 unless requested.
     pub into_bytes: u64,
     /// Whether the frame's own address is one higher than `offset`; `false` unless requested.

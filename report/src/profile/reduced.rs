@@ -118,6 +118,7 @@ pub(crate) fn function(label: Label) -> Label {
         start_line: 0,
         discriminator: 0,
         offset: 0,
+        in_file: false,
         into_bytes: 0,
         is_return: false,
         ..label

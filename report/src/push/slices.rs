@@ -65,7 +65,7 @@ pub(super) fn parts(
             fold: false,
             identify: false,
         },
-        common: pprof::Common::of(&recordings),
+        common: pprof::Common::of(&recordings, &Filter::default()),
         recording,
         slicing: request.slicing,
         profile: &profile,

@@ -4,7 +4,7 @@ use super::block::BlockStacks;
 use super::{By, Options};
 use crate::profile::labels::{Label, LabelId, Labels, TextId};
 use crate::recording::Recording;
-use crate::recording::spaces::{Module, Place};
+use crate::recording::spaces::{At, Module, Place};
 use crate::stacks::symbolizer::{Named, Symbolizer};
 use rayon::prelude::*;
 use std::borrow::Cow;
@@ -140,6 +140,7 @@ impl<'a, 's> Naming<'a, 's> {
             start_line: named.start_line,
             discriminator: named.discriminator,
             offset: if exact { place.number() } else { 0 },
+            in_file: exact && matches!(place.at, At::File { .. }),
             into_bytes: if exact { into_bytes } else { 0 },
             is_return: exact && place.is_return,
             kernel: place.kernel,
