@@ -148,7 +148,7 @@ fn add_samples(
 ) {
     let mut stacks: WordMap<NodeId, fx::StackHandle> = WordMap::default();
     let mut cpu_times = CpuTimes::default();
-    let mut weights = Weights::default();
+    let mut weights = Weights::new(samples, profile.unit());
     for sample in samples {
         let mut path = Vec::new();
         let mut at = sample.node;
@@ -175,26 +175,50 @@ fn add_samples(
         let at_ns = times.offset_ns.saturating_add(sample.since_ns);
         let time = fx::Timestamp::from_nanos_since_reference(at_ns);
         let cpu = cpu_times.of(sample, times.period_ns);
-        let weight = weights.of(sample, profile.unit());
+        let weight = weights.of(sample);
         made.add_sample(thread, time, stack, cpu, weight);
     }
 }
 
-/// Weights in the format's unit: samples, or whole milliseconds. The fraction is carried over to the thread's next
-/// sample, so that the sum of a thread is exact to a millisecond, however many stacks share it.
-#[derive(Default)]
+/// Nanoseconds of the format's unit of time.
+const MS: u64 = 1_000_000;
+
+/// Weights in the format's unit: samples, or whole milliseconds. What is left of a sample is carried over to the next
+/// one with its stack. The sums of a thread and of each of its stacks are exact to a millisecond.
 struct Weights {
-    left_ns: u64,
+    unit: Unit,
+    left_ns: WordMap<NodeId, u64>,
 }
 
 impl Weights {
-    fn of(&mut self, sample: &ThreadSample, unit: Unit) -> i32 {
-        if unit == Unit::Samples {
+    /// The weights of a thread's samples. The milliseconds that its stacks share go to those with the most left.
+    fn new(samples: &[ThreadSample], unit: Unit) -> Self {
+        let mut left_ns: WordMap<NodeId, u64> = WordMap::default();
+        if unit != Unit::Samples {
+            for sample in samples {
+                let sum_ns = left_ns.entry(sample.node).or_default();
+                *sum_ns = sum_ns.saturating_add(sample.weight);
+            }
+        }
+        let mut rests: Vec<(u64, NodeId)> =
+            left_ns.iter().map(|(node, ns)| (ns % MS, *node)).collect();
+        rests.sort_unstable_by(|a, b| b.cmp(a));
+        let shared_ms = rests.iter().map(|(ns, _)| ns).sum::<u64>() / MS;
+        left_ns.clear();
+        let most = rests.into_iter().take(shared_ms as usize);
+        // With this ahead, their last sample fills the millisecond.
+        left_ns.extend(most.map(|(rest_ns, node)| (node, MS - rest_ns)));
+        Weights { unit, left_ns }
+    }
+
+    fn of(&mut self, sample: &ThreadSample) -> i32 {
+        if self.unit == Unit::Samples {
             return sample.weight as i32;
         }
-        self.left_ns = self.left_ns.saturating_add(sample.weight);
-        let whole_ms = (self.left_ns / 1_000_000).min(i32::MAX as u64);
-        self.left_ns -= whole_ms * 1_000_000;
+        let left_ns = self.left_ns.entry(sample.node).or_default();
+        *left_ns = left_ns.saturating_add(sample.weight);
+        let whole_ms = (*left_ns / MS).min(i32::MAX as u64);
+        *left_ns -= whole_ms * MS;
         whole_ms as i32
     }
 }
@@ -242,20 +266,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_times_of_different_stacks_add_up() {
-        let mut weights = Weights::default();
-        let sum: i32 = (1..=1000)
-            .map(|node| {
-                let sample = ThreadSample {
-                    since_ns: 0,
-                    node,
-                    state: State::Running,
-                    weight: 900_000,
-                };
-                weights.of(&sample, Unit::Calls)
-            })
-            .sum();
-        assert_eq!(sum, 900);
+    fn short_times_add_up_of_a_thread_and_of_each_stack() {
+        let sample = |node, weight| ThreadSample {
+            since_ns: 0,
+            node,
+            state: State::Running,
+            weight,
+        };
+        let sums = |samples: &[ThreadSample]| {
+            let mut weights = Weights::new(samples, Unit::Calls);
+            let mut sums: std::collections::BTreeMap<NodeId, i32> = Default::default();
+            for sample in samples {
+                *sums.entry(sample.node).or_default() += weights.of(sample);
+            }
+            sums
+        };
+        let different: Vec<ThreadSample> = (1..=1000).map(|node| sample(node, 900_000)).collect();
+        assert_eq!(sums(&different).values().sum::<i32>(), 900);
+        let turns = [sample(1, 900_000), sample(2, 100_000)].repeat(1000);
+        assert_eq!(sums(&turns), [(1, 900), (2, 100)].into());
+        let one_more = [&turns[..], &[sample(3, 1_700_000)]].concat();
+        assert_eq!(sums(&one_more), [(1, 900), (2, 100), (3, 1)].into());
     }
 
     #[test]
