@@ -65,16 +65,17 @@ impl Images {
 
 /// Places the given images in a guest, and reports on standard error what was found and what was refused.
 pub fn place_given(recording: &mut Recording, library: &Library) {
-    let said = recording.assume_images(library);
-    said.iter()
-        .for_each(|line| say(format_args!("uniprof: {line}")));
+    tell(recording.assume_images(library));
 }
 
 /// Reports on standard error which of the given images have no part in any of these recordings.
 pub fn tell_unused<'r>(recordings: impl IntoIterator<Item = &'r Recording>, library: &Library) {
     let recordings: Vec<&Recording> = recordings.into_iter().collect();
-    let unused = Recording::unused_images(&recordings, library);
-    unused
-        .iter()
-        .for_each(|line| say(format_args!("uniprof: {line}")));
+    tell(Recording::unused_images(&recordings, library));
+}
+
+fn tell(sentences: Vec<String>) {
+    for sentence in sentences {
+        say(format_args!("uniprof: {sentence}"));
+    }
 }

@@ -73,14 +73,15 @@ fn recover_window(args: &Args) -> anyhow::Result<Outcome> {
         ));
     }
     let segments = segments.split_off(too_many);
-    let is_gap = |pair: &&[String]| number_of(&pair[0]) + 1 < number_of(&pair[1]);
-    for pair in segments.windows(2).filter(is_gap) {
-        let [before, after] = [&pair[0], &pair[1]];
-        say(format_args!(
-            "uniprof: the segments between {before} and {after} are gone"
-        ));
+    let mut gaps = 0;
+    for (before, after) in segments.iter().zip(segments.iter().skip(1)) {
+        if number_of(before) + 1 < number_of(after) {
+            gaps += 1;
+            say(format_args!(
+                "uniprof: the segments between {before} and {after} are gone"
+            ));
+        }
     }
-    let gaps = segments.windows(2).filter(is_gap).count();
     let files = segments.len() + before.len();
     let readers = |names: Vec<String>| -> Vec<StreamReader<Part>> {
         names

@@ -563,6 +563,12 @@ impl Recording {
         &self.exits
     }
 
+    /// The place of the instruction that caused exits, if it is known.
+    pub(crate) fn place_of_exits(&self, exits: &Exits) -> Option<spaces::Place> {
+        let address = exits.cause.address?;
+        Some(self.spaces.place(exits.task.space, exits.first_ns, address))
+    }
+
     /// What vCPUs' threads handled when the monitor's recording has a sample of them.
     pub(crate) fn handled(&self) -> &[HandledExit] {
         &self.handled

@@ -64,34 +64,22 @@ pub(super) fn stacks<'s>(
 ) -> Result<Stacks, BlockError> {
     let of_block = |place: &SampleBlockPlace| stacks_of_block(recording, unwinders, idle, place);
     let blocks = recording.blocks().par_iter().map(of_block);
-    blocks
-        .try_reduce(Stacks::default, |mut all, mut more| {
-            all.places.append(&mut more.places);
-            for (place, count) in more.innermost {
-                *all.innermost.entry(place).or_default() += count;
-            }
-            for (module, callers) in more.callers {
-                all.callers.entry(module).or_default().extend(callers);
-            }
-            all.counts.add(&more.counts);
-            Ok(all)
-        })
-        .map(|mut all| {
-            all.places.extend(exit_places(recording));
-            all
-        })
-}
-
-/// The code that caused exits of vCPUs, which may have no sample.
-fn exit_places(recording: &Recording) -> impl Iterator<Item = Place> {
-    recording.exits().iter().filter_map(|exits| {
-        let address = exits.cause.address?;
-        Some(
-            recording
-                .spaces()
-                .place(exits.task.space, exits.first_ns, address),
-        )
-    })
+    let mut all = blocks.try_reduce(Stacks::default, |mut all, mut more| {
+        all.places.append(&mut more.places);
+        for (place, count) in more.innermost {
+            *all.innermost.entry(place).or_default() += count;
+        }
+        for (module, callers) in more.callers {
+            all.callers.entry(module).or_default().extend(callers);
+        }
+        all.counts.add(&more.counts);
+        Ok(all)
+    })?;
+    // Code that caused exits of vCPUs may have no sample.
+    let exits = recording.exits().iter();
+    all.places
+        .extend(exits.filter_map(|exits| recording.place_of_exits(exits)));
+    Ok(all)
 }
 
 fn stacks_of_block<'s>(

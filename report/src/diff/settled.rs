@@ -141,12 +141,12 @@ impl Ending {
     pub(super) fn sentence(&self) -> Vec<Fragment> {
         let [size, least] = [self.size, AWAITED_SHARE].map(in_percent);
         let most = in_percent(1.0 - AWAITED_SHARE);
-        let quantity = if self.standing.awaits_total {
-            "self or total"
+        let times = if self.standing.awaits_total {
+            "own or total time"
         } else {
-            "self"
+            "own time"
         };
-        let functions = format!("the functions asked about with {quantity} {least} to {most}%");
+        let functions = format!("the functions asked about whose {times} is {least} to {most}%");
         let whole = if self.standing.is_timed {
             "the whole and of "
         } else {
@@ -317,10 +317,10 @@ mod tests {
             size: 0.05,
         };
         let start = "After 4 runs of each, a change of 5% is excluded, of";
-        let functions = "the functions asked about with self 10 to 90%.";
+        let functions = "the functions asked about whose own time is 10 to 90%.";
         let expected = format!("{start} the whole and of {functions}");
         assert_eq!(told(&with(true, false)), expected);
-        let functions = "the functions asked about with self or total 10 to 90%.";
+        let functions = "the functions asked about whose own or total time is 10 to 90%.";
         assert_eq!(told(&with(false, true)), format!("{start} {functions}"));
     }
 }

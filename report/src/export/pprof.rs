@@ -316,8 +316,7 @@ impl<'a, 'l> Builder<'a, 'l> {
         let mapping = mapping.and_then(|index| self.made.mapping.get(index as usize));
         let own = offset.wrapping_add(u64::from(*is_return));
         // Labels have offsets in their file, but pprof needs mapped addresses.
-        let mut labels = labels.iter().map(|id| self.profile.labels.get(*id));
-        let in_file = labels.any(|label| label.in_file);
+        let in_file = self.profile.labels.get(labels[0]).in_file;
         let address = match mapping {
             Some(mapping) if in_file => own
                 .wrapping_sub(mapping.file_offset)

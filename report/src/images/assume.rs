@@ -94,7 +94,8 @@ impl Recording {
         let is_named_so = |module: &&Module| file_name == Some(OsStr::new(module.short_name()));
         let named_so: Vec<&Module> = modules.iter().filter(is_named_so).collect();
         let Some(other) = named_so.first() else {
-            return Some("no image of its name or build-id was mapped".to_owned());
+            let why = "no image of its name or build-id was mapped; `report --by module` lists those with samples";
+            return Some(why.to_owned());
         };
         let id = id.filter(|_| !force)?;
         if named_so.iter().any(|module| module.build_id.is_empty()) {

@@ -199,7 +199,6 @@ impl SpanSink for CallImporter<'_> {
                     .unwrap_or(0),
             ),
         );
-        self.writer(start_ns)?;
         if let Some(start_ns) = span.start_ns {
             self.tell_clock(start_ns)?;
         }

@@ -33,11 +33,11 @@ pub struct ProcessObserver {
     counted_ns: Option<u64>,
     /// When processes that join were searched.
     found_ns: u64,
-    /// Those of processes, in order of their numbers.
+    /// The last ones, in order of process ids.
     readings: Vec<(i32, Reading)>,
     /// The processes that may have changed without a record.
     unsure: Vec<i32>,
-    /// Since when they may.
+    /// Since when they may, unless it is since a later exec.
     lost_since_ns: u64,
     /// When processes may be read again.
     rested_ns: u64,
@@ -67,7 +67,7 @@ impl ProcessObserver {
             found_ns: 0,
             readings: Vec::new(),
             unsure: Vec::new(),
-            lost_since_ns: u64::MAX,
+            lost_since_ns: 0,
             rested_ns: 0,
         }
     }
@@ -107,8 +107,11 @@ impl ProcessObserver {
     /// nobody knows when they did, it is told of the time since which records are lost: what a program has mapped
     /// before it did is seldom in the way of samples, but samples without a mapping have no names.
     fn read_again(&mut self, seen: &mut Observations) {
-        if let Some(since_ns) = self.members.take_lost_since() {
-            self.lost_since_ns = self.lost_since_ns.min(since_ns);
+        // One round after the other, so that all get their turn where records are lost all the time.
+        if self.unsure.is_empty()
+            && let Some(since_ns) = self.members.take_lost_since()
+        {
+            self.lost_since_ns = since_ns;
             self.unsure = self.alive();
         }
         let began_ns = monotonic_ns();
@@ -119,13 +122,11 @@ impl ProcessObserver {
         while now_ns - began_ns < READING_NS
             && let Some(pid) = self.unsure.pop()
         {
-            // If it is only that of an exec, `read` knows it.
-            let is_known = self.lost_since_ns < u64::MAX;
-            self.read(pid, if is_known { self.lost_since_ns } else { 0 }, seen);
+            self.read(pid, self.lost_since_ns, seen);
             now_ns = monotonic_ns();
         }
         if self.unsure.is_empty() {
-            self.lost_since_ns = u64::MAX;
+            self.lost_since_ns = 0;
         }
         self.rested_ns = now_ns + PAUSE * (now_ns - began_ns);
     }
@@ -133,9 +134,9 @@ impl ProcessObserver {
     /// Reads a process, and tells what has changed since it was read last, as of `since_ns` or of when it began to run
     /// its program.
     fn read(&mut self, pid: i32, since_ns: u64, seen: &mut Observations) {
-        let before = *self.reading(pid);
+        let reading = self.reading(pid);
         let read_ns = monotonic_ns();
-        let at_ns = since_ns.max(before.since_ns);
+        let at_ns = since_ns.max(reading.since_ns);
         let tasks = threads::events(pid, at_ns);
         let modules = threads::module_events(pid, at_ns);
         let hashes = [hash_of_tasks(&tasks), hash_of_modules(&modules)];
@@ -143,18 +144,13 @@ impl ProcessObserver {
         if tasks.is_empty() {
             return;
         }
-        if hashes[0] != before.hashes[0] {
+        if hashes[0] != reading.hashes[0] {
             seen.tasks.extend(tasks);
         }
-        if hashes[1] != before.hashes[1] {
+        if hashes[1] != reading.hashes[1] {
             seen.modules.extend(modules);
         }
-        let reading = Reading {
-            since_ns: before.since_ns,
-            read_ns,
-            hashes,
-        };
-        *self.reading(pid) = reading;
+        (reading.read_ns, reading.hashes) = (read_ns, hashes);
     }
 
     fn reading(&mut self, pid: i32) -> &mut Reading {
@@ -333,7 +329,13 @@ mod tests {
         observer.members.lost_records(80);
         observer.members.lost_records(90);
         assert!(told(&mut observer).is_empty());
+        // This one comes while the processes of those before are not read yet.
+        observer.members.lost_records(100);
+        assert!(told(&mut observer).is_empty());
         observer.rested_ns = 0;
         assert_eq!(told(&mut observer), [80]);
+        observer.rested_ns = 0;
+        observer.readings.clear();
+        assert_eq!(told(&mut observer), [100]);
     }
 }

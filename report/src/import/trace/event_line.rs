@@ -27,8 +27,7 @@ impl<'a> EventLine<'a> {
     /// Parses a line; `None` if it isn't an event line.
     #[inline]
     pub(crate) fn of(line: &'a [u8]) -> Option<EventLine<'a>> {
-        let (head, cpu, rest) = split_cpu(line)?;
-        let (comm, pid) = task(head)?;
+        let ((comm, pid), cpu, rest) = split_head(line)?;
         let mut rest = rest.trim_ascii_start();
         // Optional flags come before the time.
         for _ in 0..3 {
@@ -77,8 +76,11 @@ pub(crate) fn thread(comm: &[u8], pid: u32, cpu: u32) -> TaskLabel<'_> {
     }
 }
 
-/// Parses `ls-95`: a thread's name, which may contain `-`, and its number.
-pub(crate) fn task(text: &[u8]) -> Option<(&[u8], u32)> {
+/// A thread's name and number.
+pub(crate) type Thread<'t> = (&'t [u8], u32);
+
+/// Parses `ls-95`; the name may contain `-`.
+pub(crate) fn task(text: &[u8]) -> Option<Thread<'_>> {
     let text = text.trim_ascii();
     // With the option record-tgid, the process id follows in brackets.
     let text = if text.ends_with(b")") {
@@ -99,13 +101,12 @@ pub(crate) fn is_heading(line: &[u8]) -> bool {
     line.is_empty() || is_empty_cpu || starts.iter().any(|start| line.starts_with(start))
 }
 
-/// Splits a line at its CPU, `[001]`, behind a thread. Names of threads may contain brackets.
-fn split_cpu(line: &[u8]) -> Option<(&[u8], u32, &[u8])> {
+/// The thread and the CPU, `ls-95 [001]`, and what comes behind. Names of threads may contain brackets.
+fn split_head(line: &[u8]) -> Option<(Thread<'_>, u32, &[u8])> {
     memchr::memchr_iter(b'[', line).find_map(|open| {
         let end = open + 1 + memchr::memchr(b']', line.get(open + 1..)?)?;
         let cpu = u32::try_from(unsigned(&line[open + 1..end])?).ok()?;
-        task(&line[..open])?;
-        Some((&line[..open], cpu, &line[end + 1..]))
+        Some((task(&line[..open])?, cpu, &line[end + 1..]))
     })
 }
 

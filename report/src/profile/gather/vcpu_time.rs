@@ -363,8 +363,8 @@ impl<'a> Joining<'_, 'a, '_, '_> {
         let address = exits.cause.address?;
         let sampled = self.samples_of(exits.task.vcpu);
         let is_sampled = sampled.is_some_and(|vcpu| vcpu.by_address.contains_key(&address));
-        let spaces = self.gathering.recording.spaces();
-        (!is_sampled).then(|| spaces.place(exits.task.space, exits.first_ns, address))
+        let place = self.gathering.recording.place_of_exits(exits);
+        place.filter(|_| !is_sampled)
     }
 
     /// Where the exits of a record are, and the function that caused them.
