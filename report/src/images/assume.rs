@@ -66,7 +66,7 @@ impl Recording {
 
     /// The images in `library` that were given by hand and have no part in any of these recordings of processes, which
     /// say what was mapped; a sentence each. That an image is refused whose file has no names in the recording is a
-    /// warning of its own ([`Mismatch`](super::library::Mismatch)).
+    /// warning of its own (`library::Mismatch`).
     pub fn unused_images(all: &[&Recording], library: &Library) -> Vec<String> {
         let is_process = |it: &&Recording| it.metadata().target.kind == TargetKind::Process;
         if !all.iter().all(is_process) {
