@@ -7,13 +7,15 @@ use crate::outcome::Outcome;
 use crate::output::write_to;
 use crate::progress::Progress;
 use crate::report::nothing_of;
-use crate::selection::{Selection, inform, say, say_account, say_damages, say_warnings};
+use crate::selection::{
+    ByFlag, ProcessesFlag, Selection, inform, say, say_account, say_damages, say_warnings,
+};
 use crate::views::OF_SAMPLES;
-use anyhow::anyhow;
+use anyhow::{anyhow, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use uniprof_report::export::{FORMATS, Format, Request, Timeline, Writes};
+use uniprof_report::export::{FORMATS, Format, FrameOptions, Request, Timeline, Writes};
 use uniprof_report::profile::Profile;
 use uniprof_report::recording::Unit;
 use uniprof_report::stacks::Tables as ImageTables;
@@ -72,14 +74,42 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         return Err(anyhow!("--marks is for -f folded alone"));
     }
     if args.time && !format.has_sums {
-        let able = FORMATS.iter().filter(|format| format.has_sums);
-        let able: Vec<&str> = able.map(|format| format.name).collect();
-        return Err(anyhow!("--time is for -f {}", able.join(", ")));
+        return Err(anyhow!("--time is for -f {}", able(|one| one.has_sums)));
     }
+    args.refuse_frames(format)?;
     match format.write {
         Writes::File(write) => write_file(&args, format, write),
         Writes::Folder(write) => tables::write(&args, write),
     }
+}
+
+impl Args {
+    /// Refuses options about frames that would change nothing in a format.
+    fn refuse_frames(&self, format: &Format) -> anyhow::Result<()> {
+        let selecting = &self.selection.selecting;
+        let name = format.name;
+        if selecting.by != ByFlag::Function && format.frames == FrameOptions::None {
+            let able = able(|one| one.frames != FrameOptions::None);
+            bail!(
+                "{name} has function, line and address of each frame anyway: --by is for -f {able}"
+            );
+        }
+        let is_apart = selecting.processes == Some(ProcessesFlag::Apart);
+        if (selecting.by_thread || is_apart) && format.frames != FrameOptions::All {
+            let able = able(|one| one.frames == FrameOptions::All);
+            bail!(
+                "{name} has no roots for threads and processes: --by-thread and --processes apart are for -f {able}"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The names of the formats that an option is for.
+fn able(has: impl Fn(&Format) -> bool) -> String {
+    let able = FORMATS.iter().filter(|format| has(format));
+    let able: Vec<&str> = able.map(|format| format.name).collect();
+    able.join(", ")
 }
 
 type WriteFile = fn(&Request<'_, '_>, &mut dyn Write) -> io::Result<Profile>;
@@ -117,12 +147,17 @@ fn write_file(args: &Args, format: &Format, write: WriteFile) -> anyhow::Result<
     say_warnings(&profile);
     say_damages(&all);
     say_account(&profile);
+    let account = &profile.account;
+    let has_lengths = profile.unit() != Unit::Calls || account.counted > 0;
     if let Some(advice) = nothing_of(&profile) {
         say(advice);
+    } else if !has_lengths && !matches!(format.name, "folded" | "firefox" | "perfetto") {
+        say("all values are 0, as no call's length is known: -f folded has numbers of calls");
     } else if format.name == "folded" && profile.unit().is_time() {
-        inform(match (profile.unit(), profile.account.counted) {
-            (Unit::Calls, 0) => "the numbers are calls: their lengths are not known",
-            _ => "the numbers are microseconds",
+        inform(if has_lengths {
+            "the numbers are microseconds"
+        } else {
+            "the numbers are calls: their lengths are not known"
         });
     }
     Ok(Outcome::lossy_if(

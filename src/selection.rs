@@ -19,7 +19,7 @@ use uniprof_report::recording::{Recording, Unit};
 use uprof::State;
 
 /// What a frame is.
-#[derive(Debug, Clone, Copy, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ByFlag {
     /// Functions
     Function,

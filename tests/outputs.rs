@@ -172,7 +172,8 @@ fn a_disk_that_is_full_at_the_start_keeps_what_was_there() {
 #[test]
 fn tables_for_which_there_is_no_room_are_a_loss() {
     let (_busy, target) = busy();
-    let flags = ["-F", "997", "-d", "1s", &target];
+    // Few samples: a file's length is not to depend on how often the program ran.
+    let flags = ["-F", "97", "-d", "1s", &target];
     let elsewhere = tempfile::tempdir().unwrap();
     let file = elsewhere.path().join("run.uprof");
     record(&file, &[&flags[..], &["--no-embed"]].concat());
@@ -185,7 +186,7 @@ fn tables_for_which_there_is_no_room_are_a_loss() {
     assert_eq!(status, 1, "{said}");
     assert!(said.contains("nothing was embedded"), "{said}");
     assert!(said.contains("uniprof bundle"), "{said}");
-    assert!(sound_samples(&disk.file()) > 20);
+    assert!(sound_samples(&disk.file()) > 5);
     let percent = kit::sampled_percent(&disk.file());
     assert!((70..=140).contains(&percent), "{percent} % of the time");
 }

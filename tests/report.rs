@@ -259,6 +259,14 @@ fn filters_narrow_and_nonsense_is_refused_with_a_remedy() {
             &["export", "-f", "json", "--marks"],
             "--marks is for -f folded",
         ),
+        (
+            &["export", "-f", "pprof", "--by", "line"],
+            "--by is for -f firefox",
+        ),
+        (
+            &["export", "-f", "firefox", "--by-thread"],
+            "--by-thread and --processes apart are for -f folded",
+        ),
     ] {
         let (status, text, errors) = output(uniprof(words).arg(&path));
         assert_eq!((status, text.as_str()), (2, ""), "{words:?}: {errors}");

@@ -126,7 +126,7 @@ fn own_times_are_those_of_a_second_reader_by_function_and_cpu() {
             let mut command = uniprof(&["export", "--format", "csv", "--vcpu", &cpu.to_string()]);
             let csv = run(command.arg("--output").arg("-").arg(&dump.recording));
             let mut lines = csv.lines();
-            let head = "function,module,self_ns,total_ns,self_share,total_share";
+            let head = "function,module,self_ns,total_ns,self_share,total_share,inlined";
             assert_eq!(lines.next(), Some(head), "{name}");
             let found: BTreeMap<&str, u64> = lines
                 .map(|line| {

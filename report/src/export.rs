@@ -40,6 +40,8 @@ pub struct Format {
     pub needs_clock: bool,
     /// Whether it can show wall time of vCPUs, which has stacks but no exact moments.
     pub has_sums: bool,
+    /// Which of the options about frames it takes.
+    pub frames: FrameOptions,
     /// Writes the export, and returns the profile that it was written from.
     pub write: Writes,
 }
@@ -49,6 +51,17 @@ impl Format {
     pub fn is_file(&self) -> bool {
         matches!(self.write, Writes::File(_))
     }
+}
+
+/// Which options about frames a format takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FrameOptions {
+    /// All.
+    All,
+    /// What a frame is, but it has processes and threads of its own.
+    Frames,
+    /// None: it has function, line and address of each frame, too.
+    None,
 }
 
 /// What a format writes.
@@ -78,6 +91,7 @@ pub const FORMATS: &[Format] = &[
         is_binary: true,
         needs_clock: false,
         has_sums: false,
+        frames: FrameOptions::None,
         write: Writes::File(pprof::write),
     },
     Format {
@@ -86,6 +100,7 @@ pub const FORMATS: &[Format] = &[
         is_binary: false,
         needs_clock: false,
         has_sums: true,
+        frames: FrameOptions::Frames,
         write: Writes::File(firefox::write),
     },
     Format {
@@ -94,6 +109,7 @@ pub const FORMATS: &[Format] = &[
         is_binary: true,
         needs_clock: true,
         has_sums: false,
+        frames: FrameOptions::Frames,
         write: Writes::File(perfetto::write),
     },
     Format {
@@ -102,6 +118,7 @@ pub const FORMATS: &[Format] = &[
         is_binary: false,
         needs_clock: false,
         has_sums: false,
+        frames: FrameOptions::Frames,
         write: Writes::File(speedscope::write),
     },
     Format {
@@ -110,6 +127,7 @@ pub const FORMATS: &[Format] = &[
         is_binary: false,
         needs_clock: false,
         has_sums: true,
+        frames: FrameOptions::All,
         write: Writes::File(folded::write_request),
     },
     Format {
@@ -118,6 +136,7 @@ pub const FORMATS: &[Format] = &[
         is_binary: false,
         needs_clock: false,
         has_sums: false,
+        frames: FrameOptions::None,
         write: Writes::File(perf_script::write),
     },
     Format {
@@ -126,6 +145,7 @@ pub const FORMATS: &[Format] = &[
         is_binary: false,
         needs_clock: false,
         has_sums: false,
+        frames: FrameOptions::None,
         write: Writes::File(uniprof_text::write),
     },
     Format {
@@ -134,6 +154,7 @@ pub const FORMATS: &[Format] = &[
         is_binary: false,
         needs_clock: false,
         has_sums: true,
+        frames: FrameOptions::All,
         write: Writes::File(json::write),
     },
     Format {
@@ -142,6 +163,7 @@ pub const FORMATS: &[Format] = &[
         is_binary: false,
         needs_clock: false,
         has_sums: true,
+        frames: FrameOptions::All,
         write: Writes::File(csv::write),
     },
     Format {
@@ -150,6 +172,7 @@ pub const FORMATS: &[Format] = &[
         is_binary: false,
         needs_clock: false,
         has_sums: false,
+        frames: FrameOptions::None,
         write: Writes::File(llvm_profile::write),
     },
     Format {
@@ -158,6 +181,7 @@ pub const FORMATS: &[Format] = &[
         is_binary: true,
         needs_clock: false,
         has_sums: false,
+        frames: FrameOptions::Frames,
         write: Writes::Folder(parquet::write),
     },
 ];

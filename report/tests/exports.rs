@@ -468,7 +468,7 @@ fn json_and_csv_say_what_the_table_says() {
     assert_eq!(count(&stacks.collect::<Vec<_>>()), truth(&recording));
     let text = String::from_utf8(export("csv", &[&recording], &Options::default())).unwrap();
     assert!(
-        text.contains("hash,/made/app,2,2,0.285714,0.285714\r\n"),
+        text.contains("hash,/made/app,2,2,0.285714,0.285714,false\r\n"),
         "{text}"
     );
 }

@@ -250,7 +250,7 @@ fn exports_say_their_unit() {
     assert_eq!(samples["weight"].to_string(), "[30,1]");
     let csv = text("csv");
     assert!(
-        csv.starts_with("function,module,self_ns,total_ns,self_share,total_share\r\n"),
+        csv.starts_with("function,module,self_ns,total_ns,self_share,total_share,inlined\r\n"),
         "{csv}"
     );
     assert!(text("perf-script").contains(": 8000000 offcpu-time: \n"));

@@ -6,6 +6,7 @@ mod made;
 
 use exported::exported;
 use made::{Made, open, recording};
+use prost::Message;
 use serde_json::Value;
 use uniprof_report::export::{Timeline, TimelineError};
 use uniprof_report::images::Library;
@@ -130,6 +131,78 @@ fn calls_of_a_thread_are_with_its_samples() {
     let marker = &profile["threads"][1]["markers"];
     assert_eq!(marker["startTime"][0].as_f64(), Some(1.999));
     assert_eq!(marker["endTime"][0].as_f64(), Some(2.999));
+}
+
+/// What Perfetto tells threads and slices apart by.
+#[derive(Message)]
+struct Trace {
+    #[prost(message, repeated, tag = "1")]
+    packets: Vec<Packet>,
+}
+
+#[derive(Message)]
+struct Packet {
+    #[prost(message, optional, tag = "11")]
+    event: Option<Event>,
+    #[prost(message, optional, tag = "60")]
+    track: Option<Track>,
+}
+
+#[derive(Message)]
+struct Event {
+    #[prost(int32, tag = "9")]
+    kind: i32,
+    #[prost(uint64, tag = "11")]
+    track: u64,
+}
+
+#[derive(Message)]
+struct Track {
+    #[prost(uint64, tag = "1")]
+    uuid: u64,
+    #[prost(uint64, tag = "5")]
+    parent: u64,
+    #[prost(message, optional, tag = "4")]
+    thread: Option<Numbers>,
+}
+
+#[derive(Message)]
+struct Numbers {
+    #[prost(int32, tag = "1")]
+    pid: i32,
+    #[prost(int64, tag = "2")]
+    tid: i64,
+}
+
+#[test]
+fn recordings_of_one_process_id_are_two_processes_in_perfetto() {
+    let trace = export("perfetto", &[&samples(), &samples()]);
+    let trace = Trace::decode(&trace[..]).unwrap();
+    let tracks = trace.packets.into_iter().filter_map(|one| one.track);
+    let threads = tracks.filter_map(|track| track.thread);
+    let threads: Vec<(i32, i64)> = threads.map(|one| (one.pid, one.tid)).collect();
+    let made = |number: i32| (1 << 22) + number;
+    let of_second = |tid| (made(1), i64::from(made(tid)));
+    assert_eq!(threads, [(7, 7), (7, 8), of_second(2), of_second(3)]);
+}
+
+#[test]
+fn calls_of_two_traces_of_a_thread_do_not_end_each_other_in_perfetto() {
+    // The second trace's call begins within the first one's and ends after it.
+    let later = "    0.002500000      8: [entry] copy(561badaba2ac) depth: 0\n\
+                 \x20   0.003500000      8: [exit ] copy(561badaba2ac) depth: 0\n";
+    let later = imported("uftrace", None, later);
+    let trace = export("perfetto", &[&samples(), &uftrace(), &later]);
+    let trace = Trace::decode(&trace[..]).unwrap();
+    let events = trace.packets.iter().filter_map(|one| one.event.as_ref());
+    let events: Vec<(i32, u64)> = events.map(|one| (one.kind, one.track)).collect();
+    let [(1, first), (2, first_end), (1, second), (2, second_end)] = events[..] else {
+        panic!("{events:?}");
+    };
+    assert!(first == first_end && second == second_end && first != second);
+    let mut tracks = trace.packets.iter().filter_map(|one| one.track.as_ref());
+    let below = tracks.find(|track| track.uuid == second).unwrap();
+    assert_eq!(below.parent, first);
 }
 
 #[test]

@@ -6,14 +6,14 @@ use crate::profile::functions::rows;
 use crate::recording::unit::Unit;
 use std::io::{self, Write};
 
-/// Writes a line for each function, in the order of `--top`.
+/// Writes a line for each function, in the order of `--top`; what was inlined of it elsewhere has a line of its own.
 pub(crate) fn write(request: &Request<'_, '_>, out: &mut dyn Write) -> io::Result<Profile> {
     let profile = request.gather(request.options, None);
     let unit = match profile.unit() {
         Unit::Samples => "",
         Unit::Sampled | Unit::OffCpu | Unit::Calls | Unit::VcpuTime => "_ns",
     };
-    let head = format!("function,module,self{unit},total{unit},self_share,total_share");
+    let head = format!("function,module,self{unit},total{unit},self_share,total_share,inlined");
     write!(out, "{head}\r\n")?;
     let whole = profile.account.counted.max(1) as f64;
     for row in rows(&profile) {
@@ -23,7 +23,7 @@ pub(crate) fn write(request: &Request<'_, '_>, out: &mut dyn Write) -> io::Resul
         let module = field(labels.text(label.module));
         let (own, total) = (row.own as f64 / whole, row.total as f64 / whole);
         let counts = format!("{},{},{own:.6},{total:.6}", row.own, row.total);
-        write!(out, "{name},{module},{counts}\r\n")?;
+        write!(out, "{name},{module},{counts},{}\r\n", label.inlined)?;
     }
     Ok(profile)
 }

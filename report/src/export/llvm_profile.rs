@@ -96,9 +96,12 @@ impl<'a> Functions<'a> {
         let mut functions: Vec<LabelId> = Vec::new();
         // The name of the function that the frame calls; `None` for the innermost.
         let mut called: Option<Option<&'a str>> = None;
-        for id in profile.tree.outwards(node) {
+        let mut stack = profile.tree.outwards(node).peekable();
+        while let Some(id) = stack.next() {
             functions.push(id);
-            if profile.labels.get(id).inlined {
+            let label = profile.labels.get(id);
+            let around = stack.peek().map(|around| profile.labels.get(*around));
+            if label.inlined && around.is_some_and(|around| around.code() == label.code()) {
                 continue;
             }
             let chain = Chain::of(profile, &functions);
@@ -200,13 +203,16 @@ struct Chain<'a> {
 }
 
 impl<'a> Chain<'a> {
-    /// Of labels, innermost first. `None` if a line or a name isn't known.
+    /// Of labels, innermost first. `None` if a line or a name isn't known, or the function itself is hidden.
     fn of(profile: &'a Profile, functions: &[LabelId]) -> Option<Chain<'a>> {
         if functions.len() > NESTED_MAX {
             return None;
         }
         let mut outwards = functions.iter().rev();
         let mut around = profile.labels.get(*outwards.next()?);
+        if around.inlined {
+            return None;
+        }
         let outermost = name(profile, around)?;
         let is_start = functions.len() == 1 && around.into_bytes == 0;
         let mut inlined = Vec::new();

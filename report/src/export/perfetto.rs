@@ -69,8 +69,9 @@ pub(crate) fn write(request: &Request<'_, '_>, out: &mut dyn Write) -> io::Resul
     }
     for (who, calls) in &timed.calls {
         let thread = writer.thread(homes.of(request.recordings, *who))?;
+        let track = writer.calls(thread, who.0)?;
         let offset_ns = timeline.offsets_ns[who.0];
-        put_events(calls, &mut |event| writer.call(thread, offset_ns, event))?;
+        put_events(calls, &mut |event| writer.call(track, offset_ns, event))?;
     }
     for (number, recording) in request.recordings.iter().enumerate() {
         for (task, counters) in counters::of(recording, &request.options.filter) {
@@ -139,12 +140,23 @@ impl Writer<'_, '_> {
     fn thread(&mut self, who: Who) -> io::Result<Thread> {
         let (thread, new) = self.tracks.thread(self.request.recordings, who);
         for descriptor in new {
-            self.put(pb::TracePacket {
-                track_descriptor: Some(descriptor),
-                ..pb::TracePacket::default()
-            })?;
+            self.track(descriptor)?;
         }
         Ok(thread)
+    }
+
+    /// The track of a trace's calls in a thread.
+    fn calls(&mut self, thread: Thread, trace: usize) -> io::Result<u64> {
+        let (uuid, new) = (self.tracks).calls(self.request.recordings, thread, trace);
+        new.map_or(Ok(()), |descriptor| self.track(descriptor))?;
+        Ok(uuid)
+    }
+
+    fn track(&mut self, descriptor: pb::TrackDescriptor) -> io::Result<()> {
+        self.put(pb::TracePacket {
+            track_descriptor: Some(descriptor),
+            ..pb::TracePacket::default()
+        })
     }
 
     fn sample(&mut self, thread: Thread, offset_ns: u64, sample: &ThreadSample) -> io::Result<()> {
@@ -185,7 +197,7 @@ impl Writer<'_, '_> {
         self.put(packet)
     }
 
-    fn call(&mut self, thread: Thread, offset_ns: u64, event: CallEvent<'_>) -> io::Result<()> {
+    fn call(&mut self, track: u64, offset_ns: u64, event: CallEvent<'_>) -> io::Result<()> {
         let (kind, told, at_ns) = match event {
             CallEvent::Begin(told, at_ns) => (SLICE_BEGIN, Some(told), at_ns),
             CallEvent::Instant(told, at_ns) => (INSTANT, Some(told), at_ns),
@@ -194,7 +206,7 @@ impl Writer<'_, '_> {
         let mut data = pb::InternedData::default();
         let mut track_event = pb::TrackEvent {
             kind: Some(kind),
-            track_uuid: Some(thread.uuid),
+            track_uuid: Some(track),
             ..pb::TrackEvent::default()
         };
         if let Some(told) = told {
@@ -211,10 +223,7 @@ impl Writer<'_, '_> {
     fn counter(&mut self, thread: Thread, offset_ns: u64, counter: &Counter) -> io::Result<()> {
         let descriptor = (self.tracks).counter(thread, counter.name, counter.unit);
         let track_uuid = descriptor.uuid;
-        self.put(pb::TracePacket {
-            track_descriptor: Some(descriptor),
-            ..pb::TracePacket::default()
-        })?;
+        self.track(descriptor)?;
         for (since_ns, value) in &counter.points {
             self.put(pb::TracePacket {
                 timestamp: Some(offset_ns.saturating_add(*since_ns)),

@@ -9,7 +9,7 @@ use crate::profile::filter::Filter;
 use crate::profile::gather::{By, Options, Sampled, names};
 use crate::profile::labels::{Label, LabelId};
 use crate::profile::tree::{NodeId, ROOT};
-use crate::recording::processes::{space_is, task_name};
+use crate::recording::processes::{space_is, task_is, task_name};
 use crate::recording::unit::Unit;
 use crate::recording::{Recording, Region};
 use crate::text::{hexadecimal, printable};
@@ -218,7 +218,7 @@ impl<'a, 'l> Builder<'a, 'l> {
         let name = task_name(source, task, u64::MAX);
         let mut labels = vec![
             self.text_label("thread", &printable(&name)),
-            self.number_label("vcpu", i64::from(task.vcpu)),
+            self.number_label(task_is(source), i64::from(task.vcpu)),
         ];
         if task.space != 0 {
             labels.push(self.number_label(space_is(source), i64::from(task.space)));
@@ -282,17 +282,12 @@ impl<'a, 'l> Builder<'a, 'l> {
             at = tree.nodes()[at as usize].parent;
             lines.push(id);
             // If the function itself is hidden, its inlined functions replace it.
-            let is_around = at != ROOT && self.place_of(tree.label(at)) == self.place_of(id);
-            if !label.inlined || !is_around {
-                return ((label.module, label.offset, label.is_return, lines), at);
+            let (module, offset, is_return) = label.code();
+            let around = (at != ROOT).then(|| self.profile.labels.get(tree.label(at)));
+            if !label.inlined || around.is_none_or(|around| around.code() != label.code()) {
+                return ((module, offset, is_return, lines), at);
             }
         }
-    }
-
-    /// The place of a frame's code, which what is inlined there has, too.
-    fn place_of(&self, id: LabelId) -> (u32, u64, bool) {
-        let label = self.profile.labels.get(id);
-        (label.module, label.offset, label.is_return)
     }
 
     fn location(&mut self, group: Group) -> u64 {

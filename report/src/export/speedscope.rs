@@ -44,9 +44,12 @@ pub(crate) fn write(request: &Request<'_, '_>, out: &mut dyn Write) -> io::Resul
              \"startValue\":0,\"endValue\":{whole},\"samples\":["
         )?;
         write_samples(&profile, samples, &numbers, out)?;
-        let weights = samples.iter().map(|sample| sample.weight.to_string());
-        let weights = weights.collect::<Vec<String>>().join(",");
-        write!(out, "],\"weights\":[{weights}]}}")?;
+        out.write_all(b"],\"weights\":[")?;
+        for (index, sample) in samples.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            write!(out, "{comma}{}", sample.weight)?;
+        }
+        out.write_all(b"]}")?;
         separator = ",\n";
     }
     out.write_all(b"]}\n")?;

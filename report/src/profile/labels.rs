@@ -48,6 +48,14 @@ pub struct Label {
     pub place: Option<Place>,
 }
 
+impl Label {
+    /// Where a frame's code is, which it has in common with what is inlined there: image, offset, and whether that is
+    /// of a return address.
+    pub(crate) fn code(&self) -> (TextId, u64, bool) {
+        (self.module, self.offset, self.is_return)
+    }
+}
+
 /// All labels of a report, by number.
 #[derive(Debug, Default)]
 pub struct Labels {

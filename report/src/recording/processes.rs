@@ -90,6 +90,15 @@ pub(crate) fn space_is(recording: &Recording) -> &'static str {
     }
 }
 
+/// The noun for the number of a task.
+pub(crate) fn task_is(recording: &Recording) -> &'static str {
+    if recording.metadata().target.kind.is_guest() {
+        "vcpu"
+    } else {
+        "thread_id"
+    }
+}
+
 /// The name of a vCPU or thread. If it has none, the name is that of its process, or of the process that this
 /// was forked from; else it is its number.
 pub(crate) fn task_name(recording: &Recording, task: Task, time_ns: u64) -> String {

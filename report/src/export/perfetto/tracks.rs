@@ -1,10 +1,11 @@
-//! Processes and threads as Perfetto's tracks. Processes and threads with known numbers keep them. vCPUs, and
-//! threads whose process is unknown in a trace, get numbers above all those of Linux.
+//! Processes and threads as Perfetto's tracks. Processes and threads with known numbers keep them, in the first
+//! recording that has them: numbers are all that Perfetto tells processes apart by. vCPUs, threads whose process is
+//! unknown in a trace, and later recordings of a number get numbers above all those of Linux.
 
 use super::message as pb;
 use crate::export::timeline::Who;
-use crate::recording::Recording;
 use crate::recording::processes::{name_at, task_name};
+use crate::recording::{Recording, last_part};
 use crate::text::printable;
 use std::collections::BTreeMap;
 use uprof::cold::TargetKind;
@@ -26,6 +27,10 @@ pub(super) struct Tracks {
     /// Tracks of processes, by recording and address space.
     processes: BTreeMap<(usize, u32), (u64, u32)>,
     threads: BTreeMap<Who, Thread>,
+    /// Tracks of calls, by thread and the trace that they are of.
+    calls: BTreeMap<(u64, usize), u64>,
+    /// The recording that each number of Linux belongs to.
+    owners: BTreeMap<u32, usize>,
     made: u32,
     uuids: u64,
 }
@@ -44,12 +49,12 @@ impl Tracks {
         let mut new = Vec::new();
         let (parent, pid) = match self.processes.get(&(who.0, who.1.space)) {
             Some(known) => *known,
-            None => self.add_process(recording, who, &mut new),
+            None => self.add_process(recordings, who, &mut new),
         };
         let thread = Thread {
             uuid: self.uuid(),
             pid,
-            tid: self.number(recording, who.1.vcpu),
+            tid: self.number(recordings, who.0, who.1.vcpu),
         };
         self.threads.insert(who, thread);
         let name = task_name(recording, who.1, u64::MAX);
@@ -64,6 +69,32 @@ impl Tracks {
             ..pb::TrackDescriptor::default()
         });
         (thread, new)
+    }
+
+    /// The track of a trace's calls in a thread: the thread's own for the first trace. The calls of another would end
+    /// those of the first, and get one below it.
+    pub(super) fn calls(
+        &mut self,
+        recordings: &[&Recording],
+        thread: Thread,
+        trace: usize,
+    ) -> (u64, Option<pb::TrackDescriptor>) {
+        if let Some(known) = self.calls.get(&(thread.uuid, trace)) {
+            return (*known, None);
+        }
+        let mut of_thread = self
+            .calls
+            .range((thread.uuid, 0)..=(thread.uuid, usize::MAX));
+        let is_first = of_thread.next().is_none();
+        let uuid = if is_first { thread.uuid } else { self.uuid() };
+        self.calls.insert((thread.uuid, trace), uuid);
+        let descriptor = (!is_first).then(|| pb::TrackDescriptor {
+            uuid: Some(uuid),
+            parent_uuid: Some(thread.uuid),
+            name: Some(printable(last_part(recordings[trace].name())).into_owned()),
+            ..pb::TrackDescriptor::default()
+        });
+        (uuid, descriptor)
     }
 
     /// A track of numbers below a thread's.
@@ -86,12 +117,12 @@ impl Tracks {
 
     fn add_process(
         &mut self,
-        recording: &Recording,
+        recordings: &[&Recording],
         who: Who,
         new: &mut Vec<pb::TrackDescriptor>,
     ) -> (u64, u32) {
-        let space = who.1.space;
-        let found = (self.uuid(), self.number(recording, space));
+        let (recording, space) = (recordings[who.0], who.1.space);
+        let found = (self.uuid(), self.number(recordings, who.0, space));
         self.processes.insert((who.0, space), found);
         let mut name = match recording.metadata().target.kind {
             TargetKind::Process => name_at(recording, space, u64::MAX),
@@ -117,8 +148,10 @@ impl Tracks {
         self.uuids
     }
 
-    fn number(&mut self, recording: &Recording, own: u32) -> u32 {
-        if recording.metadata().target.kind == TargetKind::Process && own > 0 && own < FIRST_MADE {
+    fn number(&mut self, recordings: &[&Recording], recording: usize, own: u32) -> u32 {
+        let is_process = recordings[recording].metadata().target.kind == TargetKind::Process;
+        let is_known = is_process && own > 0 && own < FIRST_MADE;
+        if is_known && *self.owners.entry(own).or_insert(recording) == recording {
             return own;
         }
         self.made += 1;
