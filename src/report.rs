@@ -149,8 +149,8 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     }
     options.survey = needs(Needs::Places);
     let library = selecting.images.library()?;
-    let by_place = (needs(Needs::Places) && !args.no_source || needs(Needs::Lines))
-        && options.by == By::Function;
+    let has_code = asked.iter().any(|one| args.shows_code(one.view));
+    let by_place = (has_code || needs(Needs::Lines)) && options.by == By::Function;
     let by_place = by_place && !needs(Needs::VcpuTime);
     let by_place = by_place && recordings.iter().all(|one| one.span_blocks().is_empty());
     if needs(Needs::Instructions) || by_place {
@@ -167,10 +167,8 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
             by_function.node = functions.node(sampled.node);
         }
         for (one, view) in asked.iter().zip(&mut drawn) {
-            match one.view.needs {
-                Needs::Places => view.add(&recordings, sampled),
-                _ => view.add(&recordings, &by_function),
-            }
+            let by_place = args.shows_code(one.view);
+            view.add(&recordings, if by_place { sampled } else { &by_function });
         }
     };
     let one_by_one = [Needs::Samples, Needs::Places, Needs::EachCall];
@@ -196,8 +194,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         places = Some(std::mem::replace(&mut profile, by_function));
     }
     let form = args.form(&recordings);
-    if (needs(Needs::Instructions) || needs(Needs::Places) && by_place)
-        && !args.no_source
+    if (needs(Needs::Instructions) && !args.no_source || has_code && by_place)
         && !form.sources.may_open()
     {
         inform(&format!("note: {NO_SOURCES}"));
@@ -216,7 +213,9 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         .partition(|(asked, _)| matches!(asked.view.output, Output::File { .. }));
     for (asked, mut drawn) in files {
         let path = args.path_of(asked);
-        write_to(&path, |out| drawn.write(&all, out))?;
+        // A page to give away has no instructions, whatever is shown beside it.
+        let places = all.places.filter(|_| args.shows_code(asked.view));
+        write_to(&path, |out| drawn.write(&Content { places, ..all }, out))?;
         if path != Path::new("-") {
             inform(&format!("{} written", path.display()));
         }
@@ -255,6 +254,11 @@ impl Args {
         let images = &self.selection.selecting.images;
         let is_trusted = images.are_named() || recordings.iter().all(Recording::is_made_here);
         SourceFiles::of(is_trusted && !images.no_search, self.source.clone())
+    }
+
+    /// Whether a view shows source and instructions of all functions.
+    fn shows_code(&self, view: &View) -> bool {
+        view.needs == Needs::Places && !self.no_source
     }
 
     fn form(&self, recordings: &[Recording]) -> Form {

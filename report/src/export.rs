@@ -328,7 +328,7 @@ struct CallCollector {
 
 impl CallCollector {
     fn take(&mut self, sampled: &Sampled, profile: &Profile) {
-        let Some(call) = sampled.call else {
+        let Some(call) = sampled.shown_call() else {
             return;
         };
         let names = &mut self.names;

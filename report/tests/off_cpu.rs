@@ -97,6 +97,30 @@ fn no_filter_changes_the_unit() {
     }
 }
 
+/// A wait that lasts longer than its block is found in the time that is selected, and is there, not where it began.
+#[test]
+fn a_part_of_a_wait_is_at_its_own_time() {
+    let recording = open(waiting(true));
+    for (from_ms, to_ms, expected) in [
+        (10, 20, vec![(10, 3), (10, 10)]),
+        // All began before, in the only block.
+        (41, 60, vec![(41, 0)]),
+        (0, 6, vec![(2, 4), (5, 1)]),
+    ] {
+        let mut options = in_unit(Some(Unit::OffCpu));
+        options.filter.from_ns = Some(from_ms * MS);
+        options.filter.to_ns = Some(to_ms * MS);
+        let mut found = Vec::new();
+        let mut take = |sampled: &Sampled, _: &Profile| {
+            found.push((sampled.since_ns / MS, sampled.weight.amount / MS));
+        };
+        let each: Option<&mut Each<'_>> = Some(&mut take);
+        gather(&[&recording], &library(), &options, &|_, _| {}, each);
+        found.sort_unstable();
+        assert_eq!(found, expected, "from {from_ms} to {to_ms} ms");
+    }
+}
+
 #[test]
 fn a_wait_is_no_sample_to_info_and_to_the_load() {
     let recording = open(waiting(false));

@@ -13,10 +13,12 @@ const { amount, duration, share } = await import(join(MODULES, 'amounts.mjs'))
 const { heat } = await import(join(MODULES, 'activity.mjs'))
 const { bands, rowsOf } = await import(join(MODULES, 'bands.mjs'))
 const { boxes } = await import(join(MODULES, 'boxes.mjs'))
+const { chart } = await import(join(MODULES, 'moments.mjs'))
 const { calleesOf, callersOf, folded, inverted, preorder } = await import(join(MODULES, 'calls.mjs'))
 const { MADE, functionOf, moduleOf } = await import(join(MODULES, 'profile.mjs'))
 const { ALL, expression } = await import(join(MODULES, 'selection.mjs'))
 const { flagsOf } = await import(join(MODULES, 'summary.mjs'))
+const { leadOf } = await import(join(MODULES, 'tracks.mjs'))
 
 const SELECTIONS = 50
 const images = readdirSync(join(ROOT, 'corpus/images'))
@@ -155,6 +157,40 @@ test('a cell of the heat map has the time that threads waited in it', () => {
   }
   const ms = Array.from(heat(waits, [0, 2], null, 1_000_000).cells.slice(0, 3), ns => Math.round(ns / 1e6))
   deepStrictEqual(ms, [30, 20, 0])
+})
+
+test('a call of the flame chart lasts as long as what it took itself and what it calls', () => {
+  // `a` from 0 to 1000 calls `b` from 300 to 700; `a` again from 1000 to 1050, and a `b` of its own in that.
+  const calls = {
+    about: { unit: 'time in calls', tick_ns: 1 },
+    times: [0, 300, 1000, 1020],
+    tasks: [0, 0, 0, 0],
+    stacks: [1, 2, 1, 2],
+    weights: [600, 400, 40, 10],
+    parents: [0, 0, 1],
+    frames: [-1, 0, 1],
+    found: [0, 0, 0],
+  }
+  const filter = { seen: [1, 1], counts: [0, 1, 1], groups: [0, 1] }
+  const told = slots => {
+    const { boxes } = chart(calls, filter, 0, { range: [0, 2000], slots, period: 1 })
+    return boxes.map(({ group, from, to }) => [group, from, to])
+  }
+  deepStrictEqual(told(2000), [
+    [0, 0, 1000],
+    [1, 300, 700],
+    [0, 1000, 1050],
+    [1, 1020, 1030],
+  ])
+  // The second `b` is shorter than a slot, but the first in it.
+  deepStrictEqual(told(4), told(2000))
+})
+
+test('the lines of tracks are of what runs, and of waits where nothing does', () => {
+  const lead = (states, stacks) => leadOf({ states, stacks })
+  deepStrictEqual(lead([0, 2, 0], [1, 0, 2]), [0])
+  deepStrictEqual(lead([3, 2, 0], [1, 1, 0]), [2, 3])
+  deepStrictEqual(lead([], []), [0])
 })
 
 test('flags select tracks where no other has their number', () => {

@@ -290,4 +290,26 @@ mod tests {
         assert!(Chain::of(&profile, &most).is_some());
         assert!(Chain::of(&profile, &[&most[..], &[id]].concat()).is_none());
     }
+
+    #[test]
+    fn what_is_inlined_into_a_hidden_function_is_not_the_callers() {
+        let mut profile = Profile::default();
+        let mut node = ROOT;
+        for (name, offset, inlined) in [("caller", 0x10, false), ("inner", 0x20, true)] {
+            let label = Label {
+                name: profile.labels.text_id(name),
+                line: 3,
+                start_line: 1,
+                offset,
+                inlined,
+                ..Label::default()
+            };
+            let id = profile.labels.id(label);
+            node = profile.tree.child(node, id);
+        }
+        let mut made = Functions::default();
+        made.add(&profile, node, 5);
+        assert_eq!(made.unplaced, 5);
+        assert!(made.functions.values().all(|one| one.total == 0));
+    }
 }

@@ -147,6 +147,25 @@ struct Builder<'a, 'l> {
     mappings: HashMap<&'a str, u64>,
 }
 
+/// The innermost group of the stack at `node`, with the functions inlined there, and the node of its caller.
+fn group(profile: &Profile, node: NodeId) -> (Group, NodeId) {
+    let tree = &profile.tree;
+    let mut lines = Vec::new();
+    let mut at = node;
+    loop {
+        let id = tree.label(at);
+        let label = profile.labels.get(id);
+        at = tree.nodes()[at as usize].parent;
+        lines.push(id);
+        // If the function itself is hidden, its inlined functions replace it.
+        let (module, offset, is_return) = label.code();
+        let around = (at != ROOT).then(|| profile.labels.get(tree.label(at)));
+        if !label.inlined || around.is_none_or(|around| around.code() != label.code()) {
+            return ((module, offset, is_return, lines), at);
+        }
+    }
+}
+
 impl<'a, 'l> Builder<'a, 'l> {
     fn new(request: &'a Request<'a, 'l>, profile: &'a Profile, common: &'a Common<'a>) -> Self {
         let mut builder = Builder {
@@ -242,7 +261,7 @@ impl<'a, 'l> Builder<'a, 'l> {
             let (location, caller) = match self.begun.get(&at) {
                 Some(known) => *known,
                 None => {
-                    let (group, caller) = self.group(at);
+                    let (group, caller) = group(self.profile, at);
                     let new = (self.location(group), caller);
                     self.begun.insert(at, new);
                     new
@@ -268,25 +287,6 @@ impl<'a, 'l> Builder<'a, 'l> {
             key: self.text(key),
             str: 0,
             num,
-        }
-    }
-
-    /// The innermost group of the stack at `node`, with the functions inlined there, and the node of its caller.
-    fn group(&self, node: NodeId) -> (Group, NodeId) {
-        let tree = &self.profile.tree;
-        let mut lines = Vec::new();
-        let mut at = node;
-        loop {
-            let id = tree.label(at);
-            let label = self.profile.labels.get(id);
-            at = tree.nodes()[at as usize].parent;
-            lines.push(id);
-            // If the function itself is hidden, its inlined functions replace it.
-            let (module, offset, is_return) = label.code();
-            let around = (at != ROOT).then(|| self.profile.labels.get(tree.label(at)));
-            if !label.inlined || around.is_none_or(|around| around.code() != label.code()) {
-                return ((module, offset, is_return, lines), at);
-            }
         }
     }
 
@@ -435,4 +435,29 @@ fn program_of(recording: &Recording) -> Option<&str> {
             .find(|(space, _)| u64::from(*space) == target.id)
     };
     Some(&named.or_else(own)?.1.path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_inlined_into_a_hidden_function_is_no_part_of_its_caller() {
+        let mut profile = Profile::default();
+        let mut nodes = vec![ROOT];
+        // `kept` and what is inlined there are at one place; `lost` is inlined into what is hidden.
+        for (offset, inlined) in [(0x10, false), (0x10, true), (0x20, true)] {
+            let label = Label {
+                offset,
+                inlined,
+                ..Label::default()
+            };
+            let id = profile.labels.id(label);
+            nodes.push(profile.tree.child(nodes[nodes.len() - 1], id));
+        }
+        let (lost, caller) = group(&profile, nodes[3]);
+        assert_eq!((lost.1, lost.3.len(), caller), (0x20, 1, nodes[2]));
+        let (kept, caller) = group(&profile, caller);
+        assert_eq!((kept.1, kept.3.len(), caller), (0x10, 2, ROOT));
+    }
 }

@@ -61,6 +61,11 @@ impl PlacedCall {
 }
 
 impl FunctionCalls {
+    /// Adds self time, of a call that is hidden behind it.
+    pub(crate) fn add_own(&mut self, own_ns: u64) {
+        self.own_ns = self.own_ns.saturating_add(own_ns);
+    }
+
     /// Adds a call. `outermost` is set if no call of the same function, which counts and ended, is around it.
     pub(crate) fn add(&mut self, placed: Option<PlacedCall>, own_ns: u64, outermost: bool) {
         self.count += 1;
@@ -68,7 +73,7 @@ impl FunctionCalls {
             self.without_end += 1;
             return;
         };
-        self.own_ns = self.own_ns.saturating_add(own_ns);
+        self.add_own(own_ns);
         if outermost {
             self.total_ns = self.total_ns.saturating_add(placed.length_ns);
         }

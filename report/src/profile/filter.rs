@@ -54,7 +54,8 @@ impl Filter {
     pub(crate) fn verdict(&self, recording: &Recording, row: &Row<'_>) -> Verdict {
         let unit = self.unit.unwrap_or_default();
         let since_ns = row.time_ns.saturating_sub(recording.start_ns());
-        let weight = self.weigh(since_ns, row);
+        let before_ns = recording.start_ns().saturating_sub(row.time_ns);
+        let weight = self.weigh(since_ns, before_ns, row);
         let space = || recording.guest_spaces().of_row(row);
         let inside = weight.is_some()
             && self.has_pid(|| processes::pid_at(recording, space(), row.time_ns))
@@ -120,8 +121,9 @@ impl Filter {
         since_ns.map_or(self.from_ns.is_none() && self.to_ns.is_none(), inside)
     }
 
-    /// A row's weight in the selected time. For a wait, only the part in that time counts.
-    fn weigh(&self, since_ns: u64, row: &Row<'_>) -> Option<Weight> {
+    /// A row's weight in the selected time. For a wait, only the part in that time counts, and none of what was before
+    /// the recording began, as for waits that began before the window of a flight recorder.
+    fn weigh(&self, since_ns: u64, before_ns: u64, row: &Row<'_>) -> Option<Weight> {
         let whole = Unit::weigh(row);
         let from_ns = self.from_ns.unwrap_or(0);
         let to_ns = self.to_ns.unwrap_or(u64::MAX);
@@ -130,21 +132,24 @@ impl Filter {
         }
         let mean_ns = whole.amount / whole.count.max(1);
         let length = self.min_wait_ns.unwrap_or(0)..=self.max_wait_ns.unwrap_or(u64::MAX);
-        let end_ns = since_ns.saturating_add(whole.amount);
+        let end_ns = since_ns.saturating_add(whole.amount.saturating_sub(before_ns));
         let inside_ns = end_ns.min(to_ns).saturating_sub(since_ns.max(from_ns));
         // A wait of no length counts, although no part of it can be in the selected time.
-        (length.contains(&mean_ns) && (inside_ns > 0 || whole.amount == 0)).then_some(Weight {
+        let is_empty = whole.amount == 0 && self.has_time(Some(since_ns));
+        (length.contains(&mean_ns) && (inside_ns > 0 || is_empty)).then_some(Weight {
             amount: inside_ns,
             count: whole.count,
         })
     }
 
-    /// Whether a block with samples between these times can have any that count.
+    /// Whether a block with samples between these times can have any that count. Waits begin at these, and may last
+    /// longer than any block.
     pub(crate) fn may_have(&self, recording: &Recording, first_ns: u64, last_ns: u64) -> bool {
         let start_ns = recording.start_ns();
         let early = |from_ns| last_ns.saturating_sub(start_ns) < from_ns;
         let late = |to_ns| first_ns.saturating_sub(start_ns) >= to_ns;
-        !self.from_ns.is_some_and(early) && !self.to_ns.is_some_and(late)
+        let is_of_waits = self.unit == Some(Unit::OffCpu);
+        (is_of_waits || !self.from_ns.is_some_and(early)) && !self.to_ns.is_some_and(late)
     }
 
     /// The selected part of a recording, in nanoseconds from its start; never empty.

@@ -118,8 +118,17 @@ pub struct Sampled {
     pub weight: Weight,
     /// The unit of the weight: the profile's.
     pub unit: Unit,
-    /// What is told of a call of a trace, its start from that of its recording; `None` for what is hidden, too.
+    /// What is told of a call of a trace, its start from that of its recording.
     pub call: Option<Span<LabelId>>,
+    /// Whether that call is hidden, so that its stack is its caller's.
+    pub is_hidden: bool,
+}
+
+impl Sampled {
+    /// The call of a trace, if it is to be shown by itself.
+    pub(crate) fn shown_call(&self) -> Option<Span<LabelId>> {
+        self.call.filter(|_| !self.is_hidden)
+    }
 }
 
 /// Receives samples one by one, in file order, with the profile gathered so far.
@@ -440,9 +449,17 @@ impl Gathering<'_, '_> {
             }
             if let Some(each) = each {
                 work::take(STEPS_PER_SAMPLE);
+                let since_ns = row.time_ns.saturating_sub(self.recording.start_ns());
+                // Of a wait, the part in the selected time is what counts.
+                let from_ns = self.options.filter.from_ns.unwrap_or(0);
+                let is_wait = profile.account.unit == Unit::OffCpu;
                 let sampled = Sampled {
                     recording: self.number,
-                    since_ns: row.time_ns.saturating_sub(self.recording.start_ns()),
+                    since_ns: if is_wait {
+                        since_ns.max(from_ns)
+                    } else {
+                        since_ns
+                    },
                     task: row.task,
                     space: row.space,
                     state: row.state,
@@ -456,6 +473,7 @@ impl Gathering<'_, '_> {
                     },
                     unit: profile.account.unit,
                     call: None,
+                    is_hidden: false,
                 };
                 each(&sampled, profile);
             }

@@ -53,6 +53,8 @@ pub(crate) struct Notes<'a> {
 const MODULE_ROOM_MIN: usize = 40;
 /// Least columns for an image after a truncated name; with less it is left out.
 const MODULE_COLUMNS_MIN: usize = 10;
+/// Least columns for the beginning of further remarks.
+const MORE_COLUMNS_MIN: usize = 8;
 
 impl Notes<'_> {
     /// Only further remarks.
@@ -86,13 +88,20 @@ impl Notes<'_> {
     /// The remarks after a truncated name, in `columns`. Name and remarks have `room` together.
     fn least(&self, columns: usize, room: usize) -> String {
         let mark = self.mark.replace("inlined", "inl.");
-        let left = columns.saturating_sub(width(&mark) + width(&self.more));
+        let left = columns.saturating_sub(width(&mark));
+        let more = cut_end(&self.more, left);
+        let more = if width(&more) < MORE_COLUMNS_MIN.min(width(&self.more)) {
+            ""
+        } else {
+            &more
+        };
+        let left = left.saturating_sub(width(more));
         let module = if room >= MODULE_ROOM_MIN && left >= MODULE_COLUMNS_MIN {
             cut_middle(&self.stem(), left).into_owned()
         } else {
             String::new()
         };
-        format!("{mark}{module}{}", self.more)
+        format!("{mark}{module}{more}")
     }
 }
 

@@ -52,7 +52,8 @@ impl Renderer for Tally {
         if content.form.chosen.is_empty() && content.profile.unit().is_sampled() {
             self.add_idle(content.recordings, content.profile);
         }
-        self.bands = self.payload.bands(&content.form.phases, content.profile);
+        let nodes_of = content.places.unwrap_or(content.profile);
+        self.bands = self.payload.bands(&content.form.phases, nodes_of);
         if let Some(code) = code_of(content) {
             self.payload.renumber(|node| code.reduced.node(node));
             self.code = Some(code);

@@ -39,7 +39,9 @@ struct Listing {
 
 impl Renderer for Listing {
     fn add(&mut self, _: &[Recording], sampled: &Sampled) {
-        let Some(call) = sampled.call else { return };
+        let Some(call) = sampled.shown_call() else {
+            return;
+        };
         let calls = self.calls.entry(sampled.recording).or_default();
         calls.push_back(call);
         // Calls come from the last to the first, so the front is the latest one.
@@ -190,6 +192,7 @@ mod tests {
             weight: crate::recording::unit::Unit::ONE,
             unit: crate::recording::unit::Unit::Calls,
             call: Some(call(number, None)),
+            is_hidden: false,
         };
         (0..CALLS_MAX as u32).for_each(|number| listing.add(&[], &sampled(number)));
         assert_eq!(listing.left_out, 0);

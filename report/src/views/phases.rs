@@ -459,6 +459,7 @@ mod tests {
             weight: Weight::default(),
             unit: Unit::Samples,
             call: None,
+            is_hidden: false,
         }
     }
 

@@ -66,7 +66,10 @@ struct Syscalls {
 
 impl Renderer for Syscalls {
     fn add(&mut self, _: &[Recording], sampled: &Sampled) {
-        let Some(call) = sampled.call.filter(|call| call.kind == SpanKind::Syscall) else {
+        let Some(call) = sampled
+            .shown_call()
+            .filter(|call| call.kind == SpanKind::Syscall)
+        else {
             return;
         };
         let of = (sampled.recording, call.task);
@@ -105,7 +108,10 @@ impl Renderer for Syscalls {
                 .get(*node as usize)
                 .map(|node| node.parent)
             {
-                Some(parent) if parent != ROOT => {
+                // A recording's name, or a thread's, is no caller.
+                Some(parent)
+                    if parent != ROOT && !profile.labels.get(profile.tree.label(parent)).made =>
+                {
                     has_callers = true;
                     profile.labels.name(profile.tree.label(parent)).to_owned()
                 }

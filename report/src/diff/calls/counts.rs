@@ -147,7 +147,8 @@ pub(super) fn gather(
         ..RunCounts::default()
     });
     let mut take = |sampled: &Sampled, _: &Profile| {
-        let (Some(run), Some(call)) = (runs.get_mut(sampled.recording), sampled.call) else {
+        let (Some(run), Some(call)) = (runs.get_mut(sampled.recording), sampled.shown_call())
+        else {
             return;
         };
         let window = &windows[sampled.recording];

@@ -222,7 +222,8 @@ impl Visit for Joining<'_, '_, '_, '_, '_> {
         let weight = Weight { amount, count: 1 };
         let rows = account.counted_rows.entry(State::Running).or_default();
         rows.add(weight);
-        let node = if node == self.gathering.base {
+        let root = self.tasks.get(&kept.task).map(|(root, _)| *root);
+        let node = if root.is_none_or(|root| node == root) {
             let label = naming::plain(&mut self.profile.labels, "[hidden]");
             self.profile.tree.child(node, label)
         } else {
@@ -235,17 +236,27 @@ impl Visit for Joining<'_, '_, '_, '_, '_> {
             since_ns: kept.since_ns,
             task: (number, kept.task),
         });
-        let calls = &mut self.profile.calls;
-        let function = calls.functions.entry(kept.label).or_default();
-        function.add(placed, amount, kept.outermost);
-        function.without_beginning += u64::from(kept.without_beginning);
-        function.errors += u64::from(kept.failed);
-        if amount > 0 {
-            let of_task = calls.tasks.entry((number, kept.task)).or_default();
-            *of_task.entry(kept.label).or_default() += amount;
-        }
         let flags = self.gathering.flags.get(kept.label as usize);
         let is_hidden = flags.is_some_and(|flags| flags.hide);
+        let calls = &mut self.profile.calls;
+        // The time of what is hidden is its caller's.
+        let label = if is_hidden {
+            self.profile.tree.label(node)
+        } else {
+            kept.label
+        };
+        if is_hidden {
+            calls.functions.entry(label).or_default().add_own(amount);
+        } else {
+            let function = calls.functions.entry(label).or_default();
+            function.add(placed, amount, kept.outermost);
+            function.without_beginning += u64::from(kept.without_beginning);
+            function.errors += u64::from(kept.failed);
+        }
+        if amount > 0 {
+            let of_task = calls.tasks.entry((number, kept.task)).or_default();
+            *of_task.entry(label).or_default() += amount;
+        }
         if let Some(each) = &mut self.each {
             crate::work::take(super::STEPS_PER_SAMPLE);
             let sampled = Sampled {
@@ -259,7 +270,8 @@ impl Visit for Joining<'_, '_, '_, '_, '_> {
                 address: None,
                 weight,
                 unit: self.profile.account.unit,
-                call: kept.told.filter(|_| !is_hidden),
+                call: kept.told,
+                is_hidden,
             };
             each(&sampled, self.profile);
         }

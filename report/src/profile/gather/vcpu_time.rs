@@ -730,6 +730,7 @@ impl<'a> Joining<'_, 'a, '_, '_> {
                     weight: Weight { amount, count },
                     unit: Unit::VcpuTime,
                     call: None,
+                    is_hidden: false,
                 },
                 self.profile,
             );

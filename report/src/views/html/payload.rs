@@ -372,6 +372,7 @@ mod tests {
             weight: Weight { amount, count: 1 },
             unit: Unit::Samples,
             call: None,
+            is_hidden: false,
         }
     }
 

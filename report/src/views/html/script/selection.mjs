@@ -95,6 +95,11 @@ export function isTime(profile) {
   return profile.about.unit === 'time off CPU'
 }
 
+/** Whether the samples are calls of a trace: what one weighs is its own time, and those that it makes come later. */
+export function isCalls(profile) {
+  return profile.about.unit === 'time in calls'
+}
+
 /** Calls `take` with the number of each sample that is selected and counts, and what it weighs. */
 export function selected(profile, { from, to, tasks }, counts, take) {
   const { times, stacks, weights } = profile

@@ -28,6 +28,7 @@ export class Tracks {
     this.top = AXIS + rowsOf(this.bands) * ROW
     this.states = []
     for (const state of model.profile.states) this.states[state] = true
+    this.lead = leadOf(model.profile)
     this.names = element('div', { class: 'names', role: 'group', 'aria-label': 'Tracks' })
     this.canvas = element('canvas', {
       class: 'tracks',
@@ -132,20 +133,23 @@ export class Tracks {
     const all = new Float64Array(bins)
     if (this.shown.length < profile.about.tasks.length) this.sumAll(all, counts, bins)
     const tints = this.tints()
+    const others = states.flatMap((_, state) => (this.states[state] && !this.lead.includes(state) ? [state] : []))
     this.shown.forEach((task, row) => {
       const y = this.top + (row + 1) * ROW
-      const sums = states.map((_, state) => found.at(row, state))
+      const main = this.sumLead(new Float64Array(bins), found, row)
       if (this.shown.length === profile.about.tasks.length) {
-        for (let bin = 0; bin < bins; bin++) all[bin] += sums[0][bin]
+        for (let bin = 0; bin < bins; bin++) all[bin] += main[bin]
       }
-      this.drawRow(pen, sums, { y, bins, tints })
+      const bands = others.map(state => [tints[state], found.at(row, state)])
+      this.drawRow(pen, main, bands, { y, bins, tint: tints[this.lead[0]] })
     })
-    this.drawRow(pen, [all], { y: this.top, bins, tints })
+    this.drawRow(pen, all, [], { y: this.top, bins, tint: tints[this.lead[0]] })
     this.drawLapses(pen, width)
-    const other = states.filter((_, state) => state > 0 && this.states[state])
+    const other = others.map(state => states[state])
     const swatches = other.flatMap(name => swatch(name, tints[states.indexOf(name)]))
     if (this.lapses.length) swatches.push(...swatch('something is missing', ink('missing')))
-    this.legend.replaceChildren(...(swatches.length ? [...swatch('running', tints[0]), ...swatches] : []))
+    const lead = swatch(this.lead.map(state => states[state]).join(', '), tints[this.lead[0]])
+    this.legend.replaceChildren(...(swatches.length ? [...lead, ...swatches] : []))
     this.drawAxis(pen, width, hue)
     const { letter } = this.surface
     drawBands(pen, this.bands, { x: time => this.x(time, width), width, top: AXIS, high: ROW, letter })
@@ -157,7 +161,13 @@ export class Tracks {
     const { profile } = this.model
     const rows = new Int32Array(profile.about.tasks.length)
     const found = activity(profile, counts, { rows, height: 1, range: this.view, bins })
-    found.at(0, 0).forEach((sum, bin) => (all[bin] += sum))
+    this.sumLead(all, found, 0)
+  }
+
+  /** Adds to `sums` what of a row is in the states that lines are of. */
+  sumLead(sums, found, row) {
+    for (const state of this.lead) found.at(row, state).forEach((sum, bin) => (sums[bin] += sum))
+    return sums
   }
 
   /** Colours of the states, by number. */
@@ -165,22 +175,22 @@ export class Tracks {
     return this.model.profile.about.states.map(state => ink(`state-${state}`) || ink('soft'))
   }
 
-  /** A track: how much ran as the height of its line, other states as a band below it. */
-  drawRow(pen, sums, { y, bins, tints }) {
+  /** A track: what counts as the height of its line, other states as a band below it. */
+  drawRow(pen, main, bands, { y, bins, tint }) {
     // Where there are fewer samples than pixels, neighbours are taken together: a line, no dots.
-    const some = sums[0].reduce((count, sum) => count + (sum > 0), 0)
+    const some = main.reduce((count, sum) => count + (sum > 0), 0)
     const step = Math.max(1, Math.min(24, Math.round((2 * bins) / Math.max(1, some))))
-    const most = Math.max(...stretches(sums[0], step))
+    const most = Math.max(...stretches(main, step))
     for (let bin = 0; bin < bins; bin += step) {
-      const sum = total(sums[0], bin, step)
+      const sum = total(main, bin, step)
       if (sum > 0) {
         const high = Math.max(2, ((ROW - 7) * sum) / most)
-        pen.fillStyle = tints[0]
+        pen.fillStyle = tint
         pen.fillRect(bin, y + ROW - 5 - high, step, high)
       }
-      for (let state = 1; state < sums.length; state++) {
-        if (total(sums[state], bin, step) <= 0) continue
-        pen.fillStyle = tints[state]
+      for (const [colour, sums] of bands) {
+        if (total(sums, bin, step) <= 0) continue
+        pen.fillStyle = colour
         pen.fillRect(bin, y + ROW - 4, step, 3)
       }
     }
@@ -317,6 +327,13 @@ export class Tracks {
     event.preventDefault()
     acts[event.key]()
   }
+}
+
+/** The states that lines are of: running, or those with stacks where nothing that runs has one, as in waits. */
+export function leadOf({ states, stacks }) {
+  const lead = new Set()
+  stacks.forEach((stack, sample) => stack && lead.add(states[sample]))
+  return lead.has(0) || !lead.size ? [0] : [...lead].sort((a, b) => a - b)
 }
 
 /** Tasks, those with the most samples first. */
