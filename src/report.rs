@@ -193,7 +193,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         let by_function = functions.into_profile(&mut profile);
         places = Some(std::mem::replace(&mut profile, by_function));
     }
-    let form = args.form(&recordings);
+    let form = args.form(&recordings, options.filter.leaves_out());
     if (needs(Needs::Instructions) && !args.no_source || has_code && by_place)
         && !form.sources.may_open()
     {
@@ -261,7 +261,7 @@ impl Args {
         view.needs == Needs::Places && !self.no_source
     }
 
-    fn form(&self, recordings: &[Recording]) -> Form {
+    fn form(&self, recordings: &[Recording], is_part: bool) -> Form {
         let selecting = &self.selection.selecting;
         let fold = |how| how == RecursionFlag::Folded;
         Form {
@@ -277,6 +277,7 @@ impl Args {
             mangled: selecting.no_demangle,
             identify: selecting.identify,
             chosen: self.chosen(),
+            is_part,
             screen: self.showing.screen(),
         }
     }

@@ -223,6 +223,8 @@ pub struct Form {
     pub identify: bool,
     /// The flags that selected samples and frames; empty if all are shown.
     pub chosen: String,
+    /// Whether they leave out samples that count by default.
+    pub is_part: bool,
     /// Width and colours of the terminal.
     pub screen: Screen,
 }

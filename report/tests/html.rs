@@ -41,6 +41,7 @@ fn written(recording: &Recording, profile: &Profile, tally: &Tally) -> String {
         profile,
         tally,
         chosen: String::new(),
+        is_part: false,
         identify: false,
         drawing: &FlameOptions {
             title: "made </title><u>".into(),

@@ -366,7 +366,7 @@ fn survive(count: u64, waits: &[u64]) {
     };
     let mut out = Vec::new();
     flame::write(&found, &drawing, &mut out).unwrap();
-    chart.write(&found, MS, &drawing, &[], &mut out).unwrap();
+    chart.write(&found, &[MS], &drawing, &[], &mut out).unwrap();
     let page = html::Page {
         recordings: &[(
             &recording,
@@ -375,6 +375,7 @@ fn survive(count: u64, waits: &[u64]) {
         profile: &found,
         tally: &tally,
         chosen: String::new(),
+        is_part: false,
         identify: false,
         drawing: &drawing,
         least_share: 0.0,

@@ -422,7 +422,7 @@ fn all_views(recording: &Recording, threads: usize) -> Vec<u8> {
                 Some(&mut take),
             );
             shown
-                .write(&found, 1_000_000, &drawing, &[], &mut out)
+                .write(&found, &[1_000_000], &drawing, &[], &mut out)
                 .unwrap();
             top::write(&found, Default::default(), &mut out).unwrap();
             let form = tree::TreeOptions {
@@ -448,6 +448,7 @@ fn all_views(recording: &Recording, threads: usize) -> Vec<u8> {
                 profile: &found,
                 tally: &tally,
                 chosen: String::new(),
+                is_part: false,
                 identify: false,
                 drawing: &drawing,
                 least_share: 0.0,
@@ -505,7 +506,7 @@ fn charted(
     found.account.unit = unit;
     let mut out = Vec::new();
     shown
-        .write(&found, period_ns, &titled("made"), &[], &mut out)
+        .write(&found, &[period_ns], &titled("made"), &[], &mut out)
         .unwrap();
     String::from_utf8(out).unwrap()
 }

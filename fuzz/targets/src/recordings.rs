@@ -338,12 +338,13 @@ pub fn report_of(bytes: &[u8], options: Options) {
         fold: false,
     };
     markup::check_drawn(|out| flame::write(&profile, &drawing, out));
-    markup::check_drawn(|out| chart.write(&profile, 1_000_000, &drawing, &[], out));
+    markup::check_drawn(|out| chart.write(&profile, &[1_000_000], &drawing, &[], out));
     let page = html::Page {
         recordings: &[(&recording, found)],
         profile: &profile,
         tally: &tally,
         chosen: String::new(),
+        is_part: false,
         identify: false,
         drawing: &drawing,
         least_share: 0.0,

@@ -79,7 +79,7 @@ impl Filter {
     }
 
     /// Whether it leaves out samples that count by default.
-    pub(crate) fn leaves_out(&self) -> bool {
+    pub fn leaves_out(&self) -> bool {
         let is_of_part = self.from_ns.is_some() || self.to_ns.is_some();
         let is_of_stacks = self.focus.is_some() || self.ignore.is_some();
         is_of_part || self.chooses_tasks() || is_of_stacks || !self.states.is_empty()

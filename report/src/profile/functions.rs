@@ -70,14 +70,15 @@ pub fn rows(profile: &Profile) -> Vec<TopRow> {
     rows
 }
 
-/// The number of functions, and the rows to show.
+/// The number of functions with the least share, and the rows to show.
 pub(crate) fn shown(profile: &Profile, options: TopOptions) -> (usize, Vec<TopRow>) {
-    let all = rows(profile);
+    let mut all = rows(profile);
     let least = (options.least_share * profile.account.counted as f64).ceil() as u64;
     let most = rows_max(options.rows);
+    all.retain(|row| row.total >= least);
     let count = all.len();
-    let shown = all.into_iter().filter(|row| row.total >= least).take(most);
-    (count, shown.collect())
+    all.truncate(most);
+    (count, all)
 }
 
 /// The name of a row: its function and image, to follow `used` columns.

@@ -3,7 +3,7 @@
 //! that untrusted text can't set colours.
 
 use crate::recording::unit::Unit;
-use crate::text::{bare, short, unparenthesized};
+use crate::text::{bare, unparenthesized};
 use std::borrow::Cow;
 use std::io::{self, Write};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
@@ -141,13 +141,7 @@ impl Screen {
     /// A function's name and its remarks, fitted into the rest of a line after `used` columns.
     pub(crate) fn name(&self, name: &str, notes: &Notes<'_>, used: usize) -> String {
         let Some(columns) = self.columns else {
-            return format!(
-                "{}{}{}{}",
-                short(name),
-                notes.mark,
-                notes.module,
-                notes.more
-            );
+            return format!("{name}{}", notes.all());
         };
         let room = columns.saturating_sub(used).max(NAME_COLUMNS_MIN);
         let bare = bare(name);

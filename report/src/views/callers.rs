@@ -24,20 +24,22 @@ fn write_view(content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
     write(content.profile, content.value.function(), options, out)
 }
 
-/// For each label, whether `wanted` selects it: the labels with exactly this name, or if there are none, all
-/// that contain it.
+/// For each label, whether `wanted` selects it: the functions with exactly this name, or if there are none, all
+/// that contain it. What stands for no code, such as a process, must have exactly the name, and then no function may.
 pub(super) fn matching(profile: &Profile, wanted: &str) -> Vec<bool> {
     let labels = &profile.labels;
-    let all = |is_it: &dyn Fn(&str) -> bool| -> Vec<bool> {
+    let all = |made: bool, is_it: &dyn Fn(&str) -> bool| -> Option<Vec<bool>> {
         let numbers = 0..labels.len() as LabelId;
-        numbers.map(|label| is_it(labels.name(label))).collect()
+        let found = numbers.map(|id| labels.get(id).made == made && is_it(labels.name(id)));
+        let found: Vec<bool> = found.collect();
+        found.contains(&true).then_some(found)
     };
-    let exact = all(&|name| name == wanted);
-    if exact.iter().any(|found| *found) {
-        exact
-    } else {
-        all(&|name| name.contains(wanted))
-    }
+    let exact = all(false, &|name| name == wanted);
+    let part = || all(false, &|name| name.contains(wanted));
+    let found = exact
+        .or_else(part)
+        .or_else(|| all(true, &|name| name == wanted));
+    found.unwrap_or_default()
 }
 
 /// Writes the tree of callers; `false` if no sample has the function.

@@ -10,9 +10,9 @@ use super::flame::{FlameOptions, draw, inferno_options, write_nothing};
 use super::phases::Phase;
 use super::{Content, Needs, Output, Renderer, TIME_TITLE, View};
 use crate::export::folded::{FoldedOptions, frame_names};
-use crate::profile::Profile;
 use crate::profile::gather::Sampled;
 use crate::profile::tree::NodeId;
+use crate::profile::{OfRecording, Profile};
 use crate::recording::Recording;
 use crate::recording::processes::task_name;
 use crate::recording::unit::Unit;
@@ -45,11 +45,15 @@ impl Renderer for Chart {
     }
 
     fn write(&mut self, content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
-        let period_ns = period_ns(&content.recordings[0], content.profile);
+        let known = content
+            .recordings
+            .iter()
+            .zip(&content.profile.of_recordings);
+        let periods_ns: Vec<u64> = known.map(|(one, known)| period_ns(one, known)).collect();
         let options = content.flame_options();
         self.write(
             content.profile,
-            period_ns,
+            &periods_ns,
             &options,
             &content.form.phases,
             out,
@@ -59,9 +63,9 @@ impl Renderer for Chart {
 }
 
 /// The time that a sample stands for (nanoseconds): from the requested rate, if it was recorded.
-fn period_ns(recording: &Recording, profile: &Profile) -> u64 {
+fn period_ns(recording: &Recording, known: &OfRecording) -> u64 {
     recording.period_ns().unwrap_or_else(|| {
-        let counted = profile.account.counted.max(1);
+        let counted = known.account.counted.max(1);
         (recording.end_ns() - recording.start_ns()) / counted
     })
 }
@@ -148,14 +152,15 @@ impl Chart {
         bands.collect()
     }
 
-    /// Draws the chart, with `phases` as bands. `period_ns` is the time that a sample stands for.
+    /// Draws the chart, with `phases` as bands. `periods_ns` are the times that a sample of
+    /// each recording stands for.
     ///
     /// # Errors
     /// The errors of `out`.
     pub fn write(
         &mut self,
         profile: &Profile,
-        period_ns: u64,
+        periods_ns: &[u64],
         options: &FlameOptions,
         phases: &[Phase],
         out: &mut dyn Write,
@@ -168,13 +173,16 @@ impl Chart {
             }
         }
         let is_time = profile.unit() != Unit::Samples;
-        let period_ns = if is_time { 1 } else { period_ns.max(1) };
+        let period_of = |recording: usize| match periods_ns.get(recording) {
+            Some(period_ns) if !is_time => (*period_ns).max(1),
+            _ => 1,
+        };
         // Each thread is drawn from its first sample to its last. Otherwise many short processes would be
         // dwarfed by the time in which they didn't exist.
         let lives = self
             .threads
-            .values()
-            .map(|(_, samples)| life(samples, period_ns));
+            .iter()
+            .map(|((recording, ..), (_, samples))| life(samples, period_of(*recording)));
         let lives: Vec<(u64, u64)> = lives.collect();
         let all_ns = lives
             .iter()
@@ -193,7 +201,8 @@ impl Chart {
         let shortest_ns = stacks.map(|stack| stack.length_ns).min();
         let shortest_ns = shortest_ns.filter(|_| is_sampled).unwrap_or(0);
         let slot_ns = u64::try_from(all_ns / slots).unwrap_or(u64::MAX);
-        let slot_ns = slot_ns.max(period_ns).max(shortest_ns);
+        let longest_ns = (0..periods_ns.len()).map(period_of).max().unwrap_or(1);
+        let slot_ns = slot_ns.max(longest_ns).max(shortest_ns);
         let names = frame_names(&profile.labels, FoldedOptions { marks: true });
         let mut palette = Palette::of(&profile.labels, &names, Kind::of);
         let all_bands = self.bands(phases, profile);
@@ -222,6 +231,7 @@ impl Chart {
                 first,
                 slot_ns,
             };
+            let period_ns = period_of(*recording);
             let (times, of) = ((slot_ns, period_ns), (profile, names.as_slice()));
             let (mut done, mut left) = (0, Remainder::default());
             for slot in samples.chunk_by(|a, b| at.number(a) == at.number(b)) {

@@ -49,7 +49,7 @@ impl Renderer for Tally {
 
     fn write(&mut self, content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
         // If flags select samples, the page must not show those that they leave out.
-        if content.form.chosen.is_empty() && content.profile.unit().is_sampled() {
+        if !content.form.is_part && content.profile.unit().is_sampled() {
             self.add_idle(content.recordings, content.profile);
         }
         let nodes_of = content.places.unwrap_or(content.profile);
@@ -67,6 +67,7 @@ impl Renderer for Tally {
             profile: content.profile,
             tally: self,
             chosen: content.form.chosen.clone(),
+            is_part: content.form.is_part,
             drawing: &drawing,
             least_share: content.form.least_share.unwrap_or(0.0),
             identify: content.form.identify,
@@ -100,6 +101,8 @@ pub struct Page<'a> {
     pub tally: &'a Tally,
     /// The flags that selected samples and frames; empty if all are shown.
     pub chosen: String,
+    /// Whether they leave out samples that count by default.
+    pub is_part: bool,
     /// The title, and the initial form of the stacks.
     pub drawing: &'a FlameOptions,
     /// Least share of the samples, 0 to 1, of a function in the table.
@@ -183,6 +186,12 @@ fn basis(page: &Page<'_>) -> Basis {
     let account = &page.profile.account;
     let mut lines = account.lines();
     lines.extend(page.tally.code.iter().flat_map(|code| code.lines.clone()));
+    if page.tally.idle_left_out > 0 {
+        let left_out = page.tally.idle_left_out;
+        lines.push(format!(
+            "{left_out} samples that were not running are left out of the time line: the page has no room for more"
+        ));
+    }
     if !page.chosen.is_empty() {
         lines.push(format!("chosen by {}", page.chosen));
     }

@@ -59,6 +59,12 @@ pub(crate) fn write_table<R>(
     }
 }
 
+/// Longer names are shortened: a table that scrolls sideways is hard to read.
+const SCREEN: Screen = Screen {
+    columns: Some(120),
+    colors: false,
+};
+
 /// Writes the functions of a profile.
 pub(crate) fn write_top(
     profile: &Profile,
@@ -73,7 +79,7 @@ pub(crate) fn write_top(
     for row in &shown {
         let (own, total) = (share(row.own, counted), share(row.total, counted));
         let [own_amount, total_amount] = [row.own, row.total].map(|amount| unit.amount(amount));
-        let name = code(&named(profile, row, Screen::default(), 0));
+        let name = code(&named(profile, row, SCREEN, 0));
         writeln!(
             out,
             "| {own_amount} | {own} | {total_amount} | {total} | {name} |"

@@ -257,7 +257,12 @@ impl Walk<'_> {
             .iter()
             .filter(|node| totals[**node as usize] >= self.least);
         let shown: Vec<NodeId> = shown.copied().collect();
-        self.left_out += list.len() - shown.len();
+        // Those of which a filter leaves nothing are no branches.
+        self.left_out += list
+            .iter()
+            .filter(|node| totals[**node as usize] > 0)
+            .count()
+            - shown.len();
         let alone = shown.len() == 1;
         // The last child is pushed first, so that the first one is written next.
         for (index, node) in shown.iter().enumerate().rev() {

@@ -75,6 +75,8 @@ pub(super) fn write_file(
             shown.extend(line.saturating_sub(AROUND).max(1)..=line.saturating_add(AROUND))
         }
     }
+    let end = shown.iter().nth(LINES_MAX).copied();
+    let left_out = end.map_or(0, |end| lines.range(end..).count());
     let mut before = None;
     for line in shown.into_iter().take(LINES_MAX) {
         let text = source
@@ -92,6 +94,12 @@ pub(super) fn write_file(
         // Tabs are kept as blanks, because they indent the line.
         let text = text.replace('\t', "    ");
         form.write_row(count, &format!("{line:>6}  {}", printable(&text)), out)?;
+    }
+    if left_out > 0 {
+        form.write_heading(
+            &format!("{left_out} more lines with samples are not shown"),
+            out,
+        )?;
     }
     writeln!(out)
 }

@@ -143,16 +143,18 @@ impl Payload {
     }
 
     /// Adds the samples of vCPUs and threads that were not running, as far as they fit: states without
-    /// stacks, which only the time line shows. `counted` are the states whose samples count already.
+    /// stacks, which only the time line shows. `counted` are the states whose samples count already. Returns how many
+    /// don't fit.
     pub(crate) fn add_idle(
         &mut self,
         number: usize,
         recording: &Recording,
         counted: &BTreeSet<State>,
         known: &OfRecording,
-    ) {
+    ) -> u64 {
+        let mut left_out = 0;
         if known.account.by_state.is_empty() {
-            return;
+            return left_out;
         }
         for place in recording.blocks() {
             // The account already reports blocks that can't be decoded.
@@ -166,12 +168,14 @@ impl Payload {
                     continue;
                 }
                 if self.samples.len() >= SAMPLES_MAX {
-                    return;
+                    left_out += 1;
+                    continue;
                 }
                 let since_ns = row.time_ns.saturating_sub(recording.start_ns());
                 self.push(number, row.task, since_ns, row.state, ROOT, 1);
             }
         }
+        left_out
     }
 
     /// Replaces the number of each sample's stack.

@@ -25,6 +25,8 @@ pub struct Tally {
     pub(super) code: Option<Code>,
     /// The phases that were asked for.
     pub(super) bands: Vec<Band>,
+    /// Number of samples that were not running for which there was no room.
+    pub(super) idle_left_out: u64,
 }
 
 /// Most threads that a page lists.
@@ -43,7 +45,7 @@ impl Tally {
         let counted = self.payload.states();
         let known = recordings.iter().zip(&profile.of_recordings);
         for (number, (recording, known)) in known.enumerate() {
-            self.payload.add_idle(number, recording, &counted, known);
+            self.idle_left_out += self.payload.add_idle(number, recording, &counted, known);
         }
     }
 }

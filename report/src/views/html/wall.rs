@@ -32,7 +32,7 @@ pub(super) fn write(page: &Page<'_>, out: &mut dyn Write) -> io::Result<()> {
         times.add(number, recording, &Filter::default());
     }
     let is_recorded = recordings.iter().any(|one| !one.vcpu_times().is_empty());
-    if !is_recorded || times.rows.is_empty() || !page.chosen.is_empty() {
+    if !is_recorded || times.rows.is_empty() || page.is_part {
         return Ok(());
     }
     let files = names(&recordings);

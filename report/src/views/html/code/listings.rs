@@ -27,6 +27,8 @@ pub(super) struct Listings {
     count: usize,
     /// Number of functions that were left out for lack of room.
     left_out: usize,
+    /// Number of sampled instructions that were left out of functions that are too long.
+    cut: usize,
 }
 
 impl Listings {
@@ -49,10 +51,12 @@ impl Listings {
         }
         for number in order {
             let (_, listing) = &spots.listings[number];
-            let shown = listing.shown(by_listing[&number].iter().copied());
+            let sampled = &by_listing[&number];
+            let shown = listing.shown(sampled.iter().copied());
             if !self.has_room(shown.len()) {
                 continue;
             }
+            self.cut += sampled.difference(&shown).count();
             let rows = shown.into_iter().map(|index| {
                 let row = listing.row(codes, index);
                 (index, row, listing.line(codes, index))
@@ -100,7 +104,9 @@ impl Listings {
                 self.left_out
             )
         });
-        held.into_iter().chain(left_out)
+        let cut = (self.cut > 0)
+            .then(|| format!("{} instructions of long functions are left out", self.cut));
+        held.into_iter().chain(left_out).chain(cut)
     }
 
     /// The value for the script: for each listing its function and rows, in the same order.
