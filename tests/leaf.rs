@@ -232,3 +232,82 @@ fn redaction_takes_the_bytes_out_and_keeps_the_callers() {
     );
     assert_eq!(folded(&redacted, &[]), stacks);
 }
+
+/// `holding` uses the frame pointer for data: where that points, there is what looks like a record with a return
+/// address of `elsewhere`. The rules end before, with the bytes.
+#[cfg(target_arch = "x86_64")]
+const HOLDING: &str = r#"
+#include <alloca.h>
+#include <stdint.h>
+#define PLAIN __attribute__((noinline, noclone))
+static volatile uint64_t sink;
+static void *inside;
+PLAIN void mark(void) { inside = __builtin_return_address(0); }
+PLAIN int elsewhere(void) { mark(); return sink++ & 1; }
+PLAIN uint64_t leaf(uint64_t n) { for (int i = 0; i < 20000; i++) n ^= n << 13, n ^= n >> 7; return n; }
+PLAIN uint64_t wide(void **from) {
+    volatile char *room = alloca(32 << 10);
+    room[0] = 1;
+    return leaf((uint64_t)from) + room[0];
+}
+PLAIN uint64_t holding(void) {
+    void *record[] = { 0, inside, 0, 0 };
+    register void **held __asm__("rbp") = record;
+    __asm__ volatile("" : "+r"(held));
+    uint64_t n = wide(held);
+    __asm__ volatile("" : "+r"(held));
+    return n + (uint64_t)held[0];
+}
+PLAIN uint64_t outer(void) { return holding() + 1; }
+int main(void) {
+    for (;;)
+        sink += elsewhere() + outer();
+}
+"#;
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_register_with_data_leads_to_no_caller() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled::build(folder.path(), HOLDING, "-fomit-frame-pointer") else {
+        return;
+    };
+    for flags in [&["--stack=8K"][..], &["--frame-pointers"]] {
+        let stacks = recorded(folder.path(), flags, &program, &[]);
+        nearly_all(&stacks, "leaf", "holding;wide;leaf");
+        let invented = stacks.iter().any(|(stack, _)| stack.contains(";holding"));
+        assert!(!invented, "{stacks:#?}");
+        let report = kit::uniprof()
+            .args(["report", "--top"])
+            .arg(folder.path().join("run.uprof"))
+            .output()
+            .unwrap();
+        let report = String::from_utf8_lossy(&[report.stdout, report.stderr].concat()).into_owned();
+        assert!(
+            report.contains("beyond the recorded stack bytes"),
+            "{report}"
+        );
+    }
+}
+
+/// The system call that ends a signal comes back behind the last instruction of its function, where no rule is.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_signals_return_has_its_callers() {
+    const SOURCE: &str = r#"
+#include <signal.h>
+static void handle(int number) { (void)number; }
+__attribute__((noinline, noclone)) int storm(void) { return raise(SIGUSR1) + 1; }
+int main(void) {
+    signal(SIGUSR1, handle);
+    for (int n = 0;;)
+        n += storm();
+}
+"#;
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled::build(folder.path(), SOURCE, "-fomit-frame-pointer") else {
+        return;
+    };
+    let stacks = recorded(folder.path(), &[], &program, &[]);
+    nearly_all(&stacks, "_sigreturn", "main;storm;");
+}

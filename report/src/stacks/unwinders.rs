@@ -4,8 +4,10 @@
 mod believed;
 mod missing_caller;
 mod frameless_callers;
+mod frame_records;
 
 pub(crate) use self::believed::Believed;
+use self::frame_records::FrameRecord;
 use self::frameless_callers::{Caller, Edge};
 use self::missing_caller::Stitched;
 use crate::recording::Recording;
@@ -49,6 +51,8 @@ pub(crate) struct UnwindState {
     unwound: Vec<Frame>,
     /// What return addresses of recorded chains point to.
     landings: WordMap<(View, u64), Landing>,
+    /// Whether the functions there keep a record.
+    records: WordMap<(View, u64), FrameRecord>,
     /// Which functions the calls before return addresses lead to.
     called: WordMap<(View, u64), Option<Range<u64>>>,
     /// The callers of functions without a frame.
@@ -138,6 +142,9 @@ impl<'a, 's> Unwinders<'a, 's> {
     pub(crate) fn keep(&self, mut held: UnwindState) {
         if held.landings.len() > ADDRESSES_KEPT {
             held.landings.clear();
+        }
+        if held.records.len() > ADDRESSES_KEPT {
+            held.records.clear();
         }
         if held.called.len() > ADDRESSES_KEPT {
             held.called.clear();
@@ -248,9 +255,15 @@ impl<'a, 's> Unwinders<'a, 's> {
         let switched =
             switch.and_then(|at| splice::go_on_after_switch(&mut unwound, at, &recorded_chain));
         let is_switched = switched.is_some();
-        let rest =
+        let mut rest =
             switched.unwrap_or_else(|| splice::go_on(&mut unwound, end, &recorded_chain, &memory));
-        let length = unwound.len() + chain.len() - rest.from;
+        let is_joined = !is_switched && rest.known < chain.len();
+        let mut kept = None;
+        if is_joined {
+            kept = self.kept_part(held, row, view, chain, rest.known);
+            rest.stop = kept.map_or(rest.stop, |_| end.stop);
+        }
+        let length = unwound.len() + kept.unwrap_or(chain.len()) - rest.from;
         // A rule that says where the return address is contradicts a chain that was not joined. Without any bytes all
         // that there is, is a chain of which callers may be missing.
         let is_better = length > 0
@@ -264,8 +277,11 @@ impl<'a, 's> Unwinders<'a, 's> {
             frames.extend_from_slice(&unwound);
             (Some(rest.stop), kernel.len() + rest.from)
         } else {
-            (recorded.stop, recorded.outer.start)
+            kept = kept.or_else(|| self.kept_part(held, row, view, chain, 1));
+            let early = kept.map(|_| Stop::BadPointer);
+            (recorded.stop.or(early), recorded.outer.start)
         };
+        let all = &all[..kernel.len() + kept.unwrap_or(chain.len())];
         held.unwound = unwound;
         let mut stack = Stitched {
             frames,

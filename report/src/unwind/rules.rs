@@ -80,6 +80,11 @@ impl UnwindRules {
         }
     }
 
+    /// Whether there are none, as of code that is made at run time.
+    pub(super) fn are_none(&self) -> bool {
+        matches!(self, UnwindRules::Table(table) if table.len() == 0)
+    }
+
     /// Whether there is a rule at `address`.
     pub fn covers(&self, address: ImageAddress) -> bool {
         self.find(address).is_some()

@@ -35,6 +35,8 @@ pub(crate) struct Rest {
     pub stop: Stop,
     /// From which frame on the recorded chain has its outer frames; the chain's length if it has none.
     pub from: usize,
+    /// How many frames of the chain are known without it, too; its length if none is taken from it.
+    pub known: usize,
 }
 
 /// What `recorded` has beyond the unwound `frames`, whose `end` is not that of the stack. A frame that both know of is
@@ -46,7 +48,11 @@ pub(crate) fn go_on(
     memory: &impl Memory,
 ) -> Rest {
     let length = recorded.chain.len();
-    let alone = |stop| Rest { stop, from: length };
+    let alone = |stop| Rest {
+        stop,
+        from: length,
+        known: length,
+    };
     if matches!(end.stop, Stop::Complete | Stop::Cycle | Stop::Depth) {
         return alone(end.stop);
     }
@@ -65,6 +71,7 @@ pub(crate) fn go_on(
             Rest {
                 stop: recorded.stop,
                 from,
+                known: passed + 1,
             }
         }
         // Both end at the same frame. A chain with only the sample's own frame says nothing of it.
@@ -98,6 +105,7 @@ pub(crate) fn go_on_after_switch(
     Some(Rest {
         stop: recorded.stop,
         from,
+        known: chain.len(),
     })
 }
 

@@ -192,18 +192,19 @@ pub(super) fn return_slot<C: Cpu>(
 
 /// Follows the frame pointer: it points to the caller's, and the return address follows. It has to point up the
 /// stack, from `floor`, and the address has to satisfy `is_return`, unless the frame is the outermost: a thread's
-/// first function is entered by a return.
+/// first function is entered by a return. `zero` is what a frame pointer of zero means.
 pub(super) fn frame_pointer<C: Cpu>(
     registers: &mut Registers,
     memory: &(impl Memory + ?Sized),
     floor: u64,
+    zero: Stop,
     is_return: impl Fn(u64, bool) -> bool,
 ) -> Result<Step, Stop> {
     let Some(record) = registers.get(C::FRAME_POINTER) else {
         return Err(Stop::BadPointer);
     };
     if record == 0 {
-        return Err(Stop::Complete);
+        return Err(zero);
     }
     if record < floor || record % 8 != 0 {
         return Err(Stop::BadPointer);

@@ -18,6 +18,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use uprof::cpu::Call;
 use uprof::cpu::is_kernel_address;
+use uprof::image::Cfa;
 use uprof::{Arch, Found, Frame, FrameKind, Stop};
 
 /// How many times the stack pointer may decrease while unwinding: once for each change between stacks of a kernel.
@@ -277,6 +278,24 @@ impl Unwinder {
         }
     }
 
+    /// Whether the function at `frame` may keep a record of frame pointers. On x86-64 a rule that counts from the stack
+    /// pointer, where the function calls another, says that it doesn't.
+    pub(crate) fn may_keep_record(&self, frame: &Frame) -> bool {
+        let address = frame.lookup_address();
+        let module = self.modules.find(address);
+        let Some(module) = module.and_then(|number| self.modules.get(number)) else {
+            return true;
+        };
+        let found = module.rules.find(module.image_address(address));
+        let sp = self.arch.special_registers().sp;
+        found
+            .and_then(|found| found.rule())
+            .is_none_or(|rule| match rule.cfa {
+                Cfa::Register { register, .. } => self.arch != Arch::X86_64 || register != sp,
+                Cfa::Expression(_) => true,
+            })
+    }
+
     /// Whether some module has `address`.
     pub(crate) fn is_known(&self, address: u64) -> bool {
         self.modules.find(address).is_some()
@@ -337,6 +356,32 @@ impl Unwinder {
         end
     }
 
+    /// Whether a function of Go's program begins at `address`, to which no call returns.
+    fn is_switch(&self, address: u64) -> bool {
+        let module = self
+            .modules
+            .find(address)
+            .and_then(|number| self.modules.get(number));
+        let has_rule = |module: &Module| module.rules.find(module.image_address(address)).is_some();
+        self.has_frameless() && module.is_some_and(has_rule) && self.call_before(address).is_none()
+    }
+
+    /// Whether the instruction before `address` is a system call, by the code of the image, if that is here.
+    fn follows_syscall(&self, address: u64) -> bool {
+        let module = self
+            .modules
+            .find(address)
+            .and_then(|number| self.modules.get(number));
+        let before = |module: &Module| {
+            let image = module.image.as_ref().filter(|image| image.tells_code());
+            image.is_none_or(|image| {
+                let code = image.bytes_at(module.image_address(address.wrapping_sub(2)), 2);
+                code.is_some_and(|code| code == [0x0f, 0x05])
+            })
+        };
+        self.arch == Arch::X86_64 && module.is_some_and(before)
+    }
+
     /// The action at `address`, from the table (slow).
     fn find_action<C: Cpu>(&self, address: u64, kind: FrameKind, needed: u64) -> Action {
         let at = |address: u64| {
@@ -354,7 +399,11 @@ impl Unwinder {
             Some((number, found))
         };
         let found = match kind {
-            FrameKind::Exact => at(address),
+            FrameKind::Exact => at(address).or_else(|| {
+                // A signal's return ends with its system call, which comes back behind the function.
+                at(address.wrapping_sub(1))
+                    .filter(|found| is_trap(found) && self.follows_syscall(address))
+            }),
             FrameKind::Return => {
                 let before = at(address.wrapping_sub(1));
                 // A signal trampoline is "returned" to at its first byte. What is before it, if anything, is another
@@ -526,7 +575,14 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
                     && unwinder.call_before(pc).is_none()
                     && let Some(frame) = self.frames.last_mut()
                 {
-                    frame.kind = FrameKind::Exact;
+                    let module = unwinder.modules.get(module);
+                    let is_inside =
+                        module.is_some_and(|it| it.rules.find(it.image_address(pc)).is_some());
+                    // Behind its last instruction it is named by that.
+                    frame.kind = match kind {
+                        FrameKind::Exact if !is_inside => FrameKind::Return,
+                        _ => FrameKind::Exact,
+                    };
                 }
                 self.full::<C>(registers, module, rule, pc, floor)
             }
@@ -536,6 +592,14 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
                 registers.forget(C::FRAME_POINTER);
                 registers.forget(C::PROGRAM_COUNTER);
                 Err(Stop::BadRule)
+            }
+            // Go's cgocallback puts the first byte of `runtime.systemstack_switch` on a goroutine's stack in place of a
+            // return address.
+            Action::NoRule if kind == FrameKind::Return && unwinder.is_switch(pc) => {
+                if let Some(frame) = self.frames.last_mut() {
+                    frame.kind = FrameKind::Exact;
+                }
+                self.step::<C>(registers, pc, FrameKind::Exact, floor)
             }
             Action::NoRule => {
                 let step = self.without_rule::<C>(registers, pc, floor, Stop::BadPointer);
@@ -663,7 +727,20 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
         let is_return = |address, is_outermost| {
             !unwinder.is_kernel_above(pc, address) && unwinder.is_return(address, is_outermost)
         };
-        match step::frame_pointer::<C>(registers, self.memory, floor, is_return) {
+        // A register that is zero says that a stack ends where it was read from a record, or where a program's image
+        // begins; in other code it is data.
+        let is_linked = self.frames.last().is_some_and(|frame| {
+            let module = unwinder.modules.find(frame.lookup_address());
+            let module = module.and_then(|number| unwinder.modules.get(number));
+            let is_of_image = module.is_some_and(|module| !module.rules.are_none());
+            frame.kind == FrameKind::Return && (frame.found == Found::FramePointer || is_of_image)
+        });
+        let zero = if unwinder.has_interrupts || is_linked {
+            Stop::Complete
+        } else {
+            Stop::BadPointer
+        };
+        match step::frame_pointer::<C>(registers, self.memory, floor, zero, is_return) {
             Ok(step) => Ok(step),
             Err(_) if self.options.scan => {
                 step::scan::<C>(registers, self.memory, floor, &unwinder.modules).ok_or(end)

@@ -131,6 +131,7 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
         repeats: Default::default(),
         with_stack: settings.user_stack_bytes > 0,
         most_frames: usize::from(settings.most_frames),
+        ip_only: plan.ip_only,
         since_ns: u64::MAX,
         began_ns: 0,
         leaves_out_guests: plan.host,
@@ -256,6 +257,7 @@ fn stacks_note(settings: &Settings, plan: &Plan) -> String {
     let bytes = settings.user_stack_bytes;
     let kib = bytes.div_ceil(1024);
     match bytes {
+        0 if plan.ip_only => "instruction pointers alone".into(),
         0 => "by frame pointers".into(),
         _ if bytes < most_stack_bytes(plan) => {
             format!("up to {kib} KiB of each sample{FEWER_STACK_BYTES}")

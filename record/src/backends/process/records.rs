@@ -74,6 +74,8 @@ pub struct RecordReader {
     pub with_stack: bool,
     /// The kernel's limit on frames.
     pub most_frames: usize,
+    /// Whether only the innermost frame of a sample is kept.
+    pub ip_only: bool,
     /// Time before which samples are left out.
     pub since_ns: u64,
     /// When work on the current record began.
@@ -207,8 +209,8 @@ impl RecordReader {
                 has_user |= address == abi::PERF_CONTEXT_USER;
                 continue;
             }
-            let (pid, in_kernel) = (slot.task.space, !slot.chain().is_empty());
-            if first && has_user && self.executing.is_gone(pid, address, in_kernel) {
+            let (pid, has_frames) = (slot.task.space, !slot.chain().is_empty());
+            if first && has_user && self.executing.is_gone(pid, address, has_frames) {
                 return Some(User::Gone);
             }
             let frame = if first {
@@ -218,11 +220,13 @@ impl RecordReader {
                 Frame::return_address(address)
             };
             first = false;
-            if !is_cut {
+            if !(is_cut || self.ip_only && has_frames) {
                 slot.push_frame(frame);
             }
         }
-        slot.stop = if is_cut {
+        slot.stop = if self.ip_only {
+            Stop::NotWalked
+        } else if is_cut {
             Stop::BadPointer
         } else if slot.chain().len() >= self.most_frames {
             Stop::Depth
@@ -416,6 +420,7 @@ mod tests {
             repeats: Default::default(),
             with_stack: false,
             most_frames: 127,
+            ip_only: false,
             since_ns: 0,
             began_ns: 0,
             leaves_out_guests: false,

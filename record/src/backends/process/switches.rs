@@ -64,6 +64,8 @@ impl Switches {
             repeats: Default::default(),
             with_stack: settings.user_stack_bytes > 0,
             most_frames: usize::from(settings.most_frames),
+            // Where a wait's code is, in the scheduler, says nothing.
+            ip_only: false,
             since_ns: u64::MAX,
             began_ns: 0,
             leaves_out_guests: false,

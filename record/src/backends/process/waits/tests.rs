@@ -30,6 +30,7 @@ impl World {
             repeats: Default::default(),
             with_stack: false,
             most_frames: 127,
+            ip_only: false,
             since_ns: 0,
             began_ns: 0,
             leaves_out_guests: false,
