@@ -75,10 +75,9 @@ mod man;
 #[cfg(feature = "record")]
 mod demo;
 
-#[cfg(feature = "report")]
-use clap::CommandFactory;
-use clap::error::{ContextKind, ContextValue};
-use clap::{Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::parser::ValueSource;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use outcome::Reported;
 use std::process::ExitCode;
 
@@ -172,7 +171,7 @@ fn main() -> ExitCode {
     if completions::answer::<Cli>().unwrap_or_else(|error| refuse(&error)) {
         return ExitCode::SUCCESS;
     }
-    let cli = Cli::try_parse().unwrap_or_else(|error| refuse(&error));
+    let cli = parse(std::env::args_os()).unwrap_or_else(|error| refuse(&error));
     if cli.quiet {
         terminal::be_quiet();
     }
@@ -238,6 +237,37 @@ fn main() -> ExitCode {
     }
 }
 
+/// Options that do nothing without another. clap's `requires` is not enough: it asks for none that conflicts with one
+/// that is given.
+const NEEDED: &str = "save_when:keep after:save_when most_exits:host boot_frequency:boot boot_start:boot until:boot \
+                      until_output:boot most_stops:calls every:push format:push header_file:push ca_file:push \
+                      spool:push spool_size:push retry_for:push asm:annotate";
+
+/// Parses the command line.
+fn parse(words: impl Iterator<Item = std::ffi::OsString>) -> Result<Cli, clap::Error> {
+    let matches = Cli::command().try_get_matches_from(words)?;
+    if let Some((_, given)) = matches.subcommand() {
+        let is_given = |id: &str| {
+            let mut ids = given.ids().filter(|known| known.as_str() == id);
+            let is_typed =
+                |id: &clap::Id| given.value_source(id.as_str()) == Some(ValueSource::CommandLine);
+            ids.any(is_typed)
+        };
+        let is_known = |id: &str| given.try_contains_id(id).is_ok();
+        let pairs = NEEDED
+            .split_whitespace()
+            .filter_map(|pair| pair.split_once(':'));
+        for (option, needed) in pairs.filter(|(_, needed)| is_known(needed)) {
+            if is_given(option) && !is_given(needed) {
+                let dashed = |id: &str| id.replace('_', "-");
+                let said = format!("--{} is for --{} alone", dashed(option), dashed(needed));
+                return Err(Cli::command().error(ErrorKind::MissingRequiredArgument, said));
+            }
+        }
+    }
+    Cli::from_arg_matches(&matches)
+}
+
 /// Starts a recording of samples, of calls, or of several domains.
 #[cfg(feature = "record")]
 fn start(args: record::Args) -> anyhow::Result<outcome::Outcome> {
@@ -295,6 +325,47 @@ fn missing_half(error: &clap::Error) -> Option<String> {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+
+    fn refused(words: &str) -> String {
+        let words = format!("uniprof {words}");
+        let words = words.split(' ').map(Into::into);
+        parse(words)
+            .err()
+            .map_or(String::new(), |error| error.to_string())
+    }
+
+    #[test]
+    fn an_option_needs_its_other_whatever_else_is_given() {
+        for pair in NEEDED.split_whitespace() {
+            let known = |id: &str| {
+                let whole = Cli::command();
+                let mut all = whole
+                    .get_subcommands()
+                    .flat_map(clap::Command::get_arguments);
+                all.any(|arg| arg.get_id() == id)
+            };
+            let (option, needed) = pair.split_once(':').unwrap();
+            assert!(known(option) && known(needed), "{pair}");
+        }
+        let calls = refused("record --calls f --save-when crash gdb:1");
+        assert!(calls.contains("--save-when is for --keep alone"), "{calls}");
+        let kept = refused("record --keep 2s --every 5s pid:1");
+        assert!(kept.contains("--every is for --push alone"), "{kept}");
+        let boot = refused("record -a --boot-frequency 777");
+        assert!(
+            boot.contains("--boot-frequency is for --boot alone"),
+            "{boot}"
+        );
+        let asm = refused("report --top --asm run.uprof");
+        assert!(asm.contains("--asm is for --annotate alone"), "{asm}");
+        let runs = refused("record --runs 2 -a");
+        assert!(runs.contains("--runs"), "{runs}");
+        assert_eq!(
+            refused("record --keep 2s --save-when crash --after 1s pid:1"),
+            ""
+        );
+        assert_eq!(refused("report --annotate f --asm run.uprof"), "");
+    }
 
     #[test]
     fn each_subcommand_is_of_one_half() {

@@ -207,7 +207,7 @@ pub struct Args {
     /// Run and record the command so many times, into the folder -o, for `uniprof compare DIR-A DIR-B` (default folder:
     /// runs)
     #[arg(long, value_name = "N", requires = "command", value_parser = clap::value_parser!(u32).range(1..=1000),
-          conflicts_with_all = ["keep_running", "exit_status", "run"])]
+          conflicts_with_all = ["keep_running", "exit_status", "run", "all", "all_domains", "calls"])]
     pub runs: Option<u32>,
 
     /// The recording of one of several runs, instead of -o; ends with the command's status alone

@@ -28,6 +28,10 @@ pub(crate) struct Counts {
     pub cut: u64,
     /// Stacks that end where the recorded stack bytes end.
     pub window_ends: u64,
+    /// Stacks with more frames than are kept.
+    pub deep: u64,
+    /// Whether the targets are guests.
+    pub is_guest: bool,
     /// Stacks whose innermost frame has no name.
     pub unnamed: u64,
     /// By image: those of them whose code is in it.
@@ -65,6 +69,8 @@ impl Counts {
                 - account.cut.get(&Stop::Moved).copied().unwrap_or(0),
             moved: account.cut.get(&Stop::Moved).copied().unwrap_or(0),
             window_ends: account.cut.get(&Stop::Window).copied().unwrap_or(0),
+            deep: account.cut.get(&Stop::Depth).copied().unwrap_or(0),
+            is_guest,
             waiting: waiting.map(|(_, count)| count).sum(),
             paused: account.by_state.get(&State::Paused).copied().unwrap_or(0),
             stack_bytes,
@@ -97,6 +103,8 @@ impl Counts {
         self.shallow += more.shallow;
         self.cut += more.cut;
         self.window_ends += more.window_ends;
+        self.deep += more.deep;
+        self.is_guest |= more.is_guest;
         self.moved += more.moved;
         self.unnamed += more.unnamed;
         for (image, count) in &more.unnamed_in {
@@ -158,13 +166,15 @@ fn short(counts: &Counts) -> Option<Warning> {
     if let Some(share) = counts.share_above(50, counts.moved) {
         return Some(Warning::MovedStacks(share));
     }
-    // Stacks that end with the recorded bytes have advice of their own.
+    // Stacks that end with the recorded bytes have advice of their own, and deep ones lack nothing.
     let others = counts.cut.saturating_sub(counts.window_ends);
+    let others = others.saturating_sub(counts.deep);
     let shallow = counts.share_above(50, counts.shallow);
     Some(Warning::ShortStacks {
         is_shallow: shallow.is_some(),
         share: shallow.or_else(|| counts.share_above(50, others))?,
         has_stack_bytes: has_stacks(counts.stack_bytes),
+        is_guest: counts.is_guest,
     })
 }
 
@@ -197,6 +207,8 @@ mod tests {
             shallow: 500,
             cut: 500,
             window_ends: 10,
+            deep: 0,
+            is_guest: true,
             moved: 500,
             unnamed: 500,
             unnamed_in: BTreeMap::from([("sort".to_owned(), 400), ("[jit]".to_owned(), 100)]),
@@ -208,7 +220,7 @@ mod tests {
         };
         assert_eq!(advice(&good), [""; 0]);
         type Change = fn(&mut Counts);
-        let changes: [(Change, &str); 8] = [
+        let changes: [(Change, &str); 9] = [
             (
                 |it| (it.moved, it.shallow) = (501, 501),
                 "changed while they were read, and say little: record without --no-pause",
@@ -231,6 +243,10 @@ mod tests {
                 |it| (it.cut, it.stack_bytes) = (511, 16384),
                 "before they are whole: there is no call frame",
             ),
+            (
+                |it| (it.shallow, it.is_guest) = (501, false),
+                "record again without --frame-pointers",
+            ),
             (|it| it.window_ends = 11, "record again with --stack,"),
         ];
         for (change, part) in changes {
@@ -240,6 +256,12 @@ mod tests {
             assert!(lines.len() == 1 && lines[0].contains(part), "{lines:?}");
         }
         // JIT code has no package.
+        let deep = Counts {
+            cut: 900,
+            deep: 400,
+            ..good.clone()
+        };
+        assert_eq!(advice(&deep), [""; 0]);
         let made = Counts {
             unnamed: 501,
             unnamed_in: BTreeMap::from([("[jit]".to_owned(), 501)]),

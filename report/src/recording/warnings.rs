@@ -79,6 +79,7 @@ pub(crate) enum Warning {
         share: String,
         is_shallow: bool,
         has_stack_bytes: bool,
+        is_guest: bool,
     },
     /// A share of the stacks ends where the recorded bytes end, of which so many were requested.
     StackBytesEnd {
@@ -232,17 +233,26 @@ impl fmt::Display for Warning {
                 share,
                 is_shallow,
                 has_stack_bytes,
+                is_guest,
             } => {
                 let end = if *is_shallow {
                     "after one or two frames"
                 } else {
                     "before they are whole"
                 };
-                let remedy = if *has_stack_bytes {
-                    "there is no call frame information for this code here; give its image with --elf"
-                } else {
-                    "the guest seems to lack frame pointers; record again with --stack, which keeps raw stack bytes \
-                     for unwinding, or build it with -fno-omit-frame-pointer"
+                let remedy = match (has_stack_bytes, is_guest) {
+                    (true, _) => {
+                        "there is no call frame information for this code here; give its image with --elf. Code that \
+                         has none, or is made at run time, needs frame pointers (-fno-omit-frame-pointer)"
+                    }
+                    (false, true) => {
+                        "the guest seems to lack frame pointers; record again with --stack, which keeps raw stack \
+                         bytes for unwinding, or build it with -fno-omit-frame-pointer"
+                    }
+                    (false, false) => {
+                        "the program seems to lack frame pointers; record again without --frame-pointers, which keeps \
+                         raw stack bytes for unwinding, or build it with -fno-omit-frame-pointer"
+                    }
                 };
                 write!(f, "most stacks ({share}) end {end}: {remedy}")
             }
@@ -257,8 +267,9 @@ impl fmt::Display for Warning {
                     ),
                     Some(bytes) => write!(
                         f,
-                        "{} KiB of a stack were recorded, and of a process the kernel gives no more than 64; code \
-                         built with -fno-omit-frame-pointer needs none",
+                        "{} KiB of a stack were recorded, and of a process the kernel gives no more than 64, and \
+                         nothing of another stack that it goes on on (sigaltstack); most code built with \
+                         -fno-omit-frame-pointer needs none",
                         bytes / 1024
                     ),
                 }

@@ -82,7 +82,7 @@ impl UnwindRules {
 
     /// Whether there are none, as of code that is made at run time.
     pub(super) fn are_none(&self) -> bool {
-        matches!(self, UnwindRules::Table(table) if table.len() == 0)
+        matches!(self, UnwindRules::Table(table) if table.is_empty())
     }
 
     /// Whether there is a rule at `address`.
