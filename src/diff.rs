@@ -9,6 +9,7 @@ use crate::outcome::Outcome;
 use crate::output::write_to;
 use crate::progress::Progress;
 use crate::selection::{Selecting, inform, refuse_twice};
+use crate::views::OF_SAMPLES;
 use anyhow::bail;
 use std::path::{Path, PathBuf};
 use uniprof_report::diff::flame::{self, Widths};
@@ -59,11 +60,11 @@ pub struct Args {
     #[arg(long, value_name = "HTML", num_args = 0..=1, require_equals = true, default_missing_value = "diff.html")]
     html: Option<PathBuf>,
     /// Calls of traces, where the recordings hold samples as well
-    #[arg(long, conflicts_with_all = ["paths", "off_cpu"])]
+    #[arg(long, conflicts_with = "paths", conflicts_with_all = OF_SAMPLES)]
     calls: bool,
     /// The whole wall time of vCPUs instead of samples: guest code, exits by function and reason, who handled them,
     /// waits. Of recordings made with --host
-    #[arg(long, conflicts_with_all = ["calls", "off_cpu", "on_cpu", "idle", "state"])]
+    #[arg(long, conflicts_with = "calls", conflicts_with_all = OF_SAMPLES)]
     time: bool,
     #[command(flatten)]
     verdicts: Verdicts,
@@ -182,6 +183,7 @@ impl Compared<'_> {
     }
 
     fn calls(mut self, args: &Args) -> anyhow::Result<Outcome> {
+        args.selecting.refuse_states_of_calls()?;
         let refused = [
             ("--paths", args.verdicts.paths),
             ("--functions", !args.verdicts.functions.is_empty()),

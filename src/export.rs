@@ -147,6 +147,10 @@ fn write_file(args: &Args, format: &Format, write: WriteFile) -> anyhow::Result<
     say_warnings(&profile);
     say_damages(&all);
     say_account(&profile);
+    if profile.unit() == Unit::Calls {
+        let ignored = args.selection.selecting.refuse_states_of_calls();
+        ignored.unwrap_or_else(|error| say(&format!("warning: {error}")));
+    }
     let account = &profile.account;
     let has_lengths = profile.unit() != Unit::Calls || account.counted > 0;
     if let Some(advice) = nothing_of(&profile) {

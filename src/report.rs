@@ -182,6 +182,9 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         say_warnings(&profile);
     }
     say_damages(&recordings);
+    if profile.unit() == Unit::Calls {
+        selecting.refuse_states_of_calls()?;
+    }
     if let Some(advice) = nothing_of(&profile) {
         say(advice);
         profile.account.lines().iter().for_each(|line| say(line));

@@ -316,6 +316,27 @@ impl Selecting {
         flags
     }
 
+    /// Refuses flags that choose states of samples, where calls of traces count, which have none.
+    pub fn refuse_states_of_calls(&self) -> anyhow::Result<()> {
+        let given = [
+            ("--off-cpu", self.off_cpu),
+            ("--on-cpu", self.on_cpu),
+            ("--idle", self.idle),
+            (
+                "--state",
+                self.state.iter().any(|one| !matches!(one, StateFlag::All)),
+            ),
+            ("--min-wait", self.min_wait.is_some()),
+            ("--max-wait", self.max_wait.is_some()),
+        ];
+        match given.iter().find(|(_, is_given)| *is_given) {
+            Some((flag, _)) => {
+                bail!("{flag} is of samples and waits, and these are calls of traces")
+            }
+            None => Ok(()),
+        }
+    }
+
     /// The unit to count; `None` for whatever the recording holds.
     fn unit(&self) -> Option<Unit> {
         let time = self.off_cpu || self.min_wait.is_some() || self.max_wait.is_some();

@@ -7,6 +7,7 @@ use crate::profile::Profile;
 use crate::profile::functions::{TopOptions, shown as rows};
 use crate::profile::labels::{LabelId, TextId};
 use crate::profile::tree::NodeId;
+use crate::recording::unit::Unit;
 use crate::text::printable;
 use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Write};
@@ -23,6 +24,8 @@ pub(crate) const VIEW: View = View {
 
 /// Functions that are listed.
 const FUNCTIONS: usize = 12;
+/// Recordings that commands name.
+const FILES: usize = 8;
 /// Paths that are listed.
 const PATHS: usize = 6;
 /// Frames of a path.
@@ -192,25 +195,36 @@ fn write_paths(places: &Profile, out: &mut dyn Write) -> io::Result<()> {
 
 /// Writes the commands that show more.
 fn write_next(content: &Content<'_>, hottest: Option<&str>, out: &mut dyn Write) -> io::Result<()> {
-    let file = content
-        .recordings
-        .first()
-        .map_or("run.uprof", |one| file_name(one.name()));
-    let file = quoted(file).unwrap_or_else(|| "run.uprof".to_owned());
+    let files = content.recordings.iter();
+    let files: Option<Vec<String>> = files.map(|one| quoted(file_name(one.name()))).collect();
+    let files = files.filter(|files| !files.is_empty() && files.len() <= FILES);
+    let files = files.unwrap_or_else(|| vec!["run.uprof".to_owned()]);
+    // Without what selected the samples, the commands would show others.
+    let chosen = &content.form.chosen;
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || " -_.,:/%".contains(letter);
+    let what = match chosen.as_str() {
+        "" => files.join(" "),
+        chosen => format!("{chosen} {}", files.join(" ")),
+    };
     let mut next = Vec::new();
-    if let Some(function) = hottest.and_then(quoted) {
-        next.push((
-            format!("report --callers {function} {file}"),
-            "from where it is called",
-        ));
-        next.push((
-            format!("report --annotate {function} {file}"),
-            "its source or instructions",
-        ));
+    if chosen.chars().all(is_plain) {
+        let function = hottest.and_then(quoted);
+        if let Some(function) = &function {
+            let command = format!("report --callers {function} {what}");
+            next.push((command, "from where it is called"));
+        }
+        // A trace has no instructions.
+        if let (Some(function), false) = (&function, content.profile.unit() == Unit::Calls) {
+            let command = format!("report --annotate {function} {what}");
+            next.push((command, "its source or instructions"));
+        }
+        next.push((format!("report --tree {what}"), "all calls"));
+        next.push((format!("report --html {what}"), "a page to look around in"));
     }
-    next.push((format!("report --tree {file}"), "all calls"));
-    next.push((format!("report --html {file}"), "a page to look around in"));
-    next.push((format!("diff OTHER.uprof {file}"), "what changed"));
+    next.push((
+        format!("diff OTHER.uprof {}", files.join(",")),
+        "what changed",
+    ));
     let columns = next
         .iter()
         .map(|(command, _)| command.len())
