@@ -88,6 +88,11 @@ struct TimeSums {
 }
 
 impl ProcessorTime {
+    /// Most time that is carried over: at a low rate, a single sample stands for more than [`MOST_UNSPENT_NS`].
+    fn most_unspent_ns(&self) -> f64 {
+        (MOST_UNSPENT_NS as f64).max(OVERSPENT_SAMPLES * self.between_ns)
+    }
+
     /// The state of a vCPU that was `seen` as [`State::Running`] (on a processor at this moment), as [`State::Ready`]
     /// (runnable, which may be because of the recorder) or in another state, after `counted_ns` of processor time. The
     /// guest could run for `since_ns` since the sample before.
@@ -101,12 +106,17 @@ impl ProcessorTime {
         };
         let ran_ns = counted_ns.saturating_sub(before_ns);
         // It may be more, if the vCPU ran on the processor of the recorder that resumed it.
-        let since_ns = since_ns.max(ran_ns) as f64;
+        let mut since_ns = since_ns.max(ran_ns) as f64;
+        if self.mean_of > 0.0 {
+            // A recorder that stood still says nothing of the time between its samples, as the time counted meanwhile
+            // is not carried over either.
+            since_ns = since_ns.min(self.most_unspent_ns());
+        }
         // Samples are taken at random times, so a single interval is no estimate.
         self.mean_of = (self.mean_of + 1.0).min(MEAN_OF);
         self.between_ns += (since_ns - self.between_ns) / self.mean_of;
         let unspent_ns = self.unspent_ns.saturating_add_unsigned(ran_ns);
-        self.unspent_ns = unspent_ns.min(MOST_UNSPENT_NS);
+        self.unspent_ns = unspent_ns.min(self.most_unspent_ns() as i64);
         let is_running = match seen {
             State::Running => self.unspent_ns as f64 > -OVERSPENT_SAMPLES * self.between_ns,
             State::Ready => ran_ns > 0 && self.unspent_ns > 0,
@@ -226,5 +236,31 @@ mod tests {
         assert_eq!(first(State::Ready, 0), State::Ready);
         assert_eq!(first(State::Blocked, 5), State::Blocked);
         assert_eq!((sums.counted_ns, sums.sampled_ns), (0, 0));
+    }
+
+    /// How many of `rounds` samples at random times in periods count as running, of a vCPU that always runs, where the
+    /// recorder stands still for `stall_ns` in the middle.
+    fn always_running(rounds: u64, period_ns: u64, stall_ns: u64) -> u64 {
+        let mut random = fastrand::Rng::with_seed(period_ns);
+        let (mut time, mut sums) = (ProcessorTime::default(), TimeSums::default());
+        let (mut before_ns, mut count) = (0, 0);
+        for round in 0..rounds {
+            let stall_ns = if round > rounds / 2 { stall_ns } else { 0 };
+            let now_ns = round * period_ns + random.u64(..period_ns) + stall_ns + 1;
+            let state = time.state(State::Ready, now_ns, now_ns - before_ns, &mut sums);
+            count += u64::from(state == State::Running);
+            before_ns = now_ns;
+        }
+        count
+    }
+
+    #[test]
+    fn a_busy_vcpu_is_running_at_any_rate_and_after_a_stall() {
+        for rate_hz in [1, 2, 5, 10, 99] {
+            let count = always_running(1000, 1_000_000_000 / rate_hz, 0);
+            assert!(count > 970, "{rate_hz} Hz: {count}");
+            let count = always_running(1000, 1_000_000_000 / rate_hz, 5_000_000_000);
+            assert!(count > 960, "{rate_hz} Hz with a stall: {count}");
+        }
     }
 }

@@ -159,7 +159,7 @@ impl Pace {
         if period_ns.to_bits() == self.period_ns.to_bits() {
             return;
         }
-        self.period_ns = period_ns;
+        self.next_ns = Some(period_ns); // the current one has its sample
         self.slot = None; // its periods are others now
         let slowed_to_ns = if limit.is_lowered(period_ns) {
             period_ns as u64

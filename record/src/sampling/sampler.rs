@@ -156,7 +156,8 @@ pub fn stop_world(
         }
         let now_ns = monotonic_ns();
         let due_ns = pace.wake_ns;
-        let period_ns = take.boot.map(|_| pace.period_ns());
+        let may_change = take.boot.is_some() || take.most_overhead.is_some();
+        let period_ns = may_change.then(|| pace.period_ns());
         match round.sample(source, sink, due_ns, period_ns) {
             Ok(frozen_ns) => pace.spent(frozen_ns, control),
             Err(error) => return failed(source, sink, error),

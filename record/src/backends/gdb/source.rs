@@ -405,6 +405,9 @@ impl StopWorld for GdbSource {
             {
                 self.lost_in_a_row += 1;
                 vcpus.clear();
+                for _ in &self.guest.threads {
+                    vcpus.miss();
+                }
                 self.hold = Hold::Unsure;
                 self.resume()
             }

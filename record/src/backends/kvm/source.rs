@@ -580,7 +580,10 @@ impl StopWorld for KvmSource {
             totals.push((STOPPED_SAMPLES.into(), self.stopped));
         }
         let mut now = self.words.vcpus_now().unwrap_or_default();
-        now.retain(|now| self.vcpus.iter().all(|vcpu| vcpu.number != now.number));
+        // One that was unplugged and is back has another thread.
+        let is_recorded =
+            |vcpu: &VcpuThread, number| vcpu.number == number && !vcpu.thread.is_gone();
+        now.retain(|now| !self.vcpus.iter().any(|vcpu| is_recorded(vcpu, now.number)));
         if !now.is_empty() {
             totals.push((VCPUS_NOT_RECORDED.into(), now.len() as u64));
         }

@@ -77,6 +77,8 @@ struct XenSource {
     boots: bool,
     /// Samples of vCPUs that were not in 64-bit mode, of a domain that boots.
     narrow: u64,
+    /// Whether the recording has begun.
+    is_recorded: bool,
 }
 
 /// Opens the domain named by `target`. If the user gave a single image that can't be relocated, it must be the
@@ -169,6 +171,7 @@ pub fn open_found(
         calls_before: Calls::default(),
         boots,
         narrow: 0,
+        is_recorded: false,
         current: Incarnation::new(domain),
     };
     source.look_around(given)?;
@@ -423,6 +426,8 @@ impl XenSource {
         if follow.is_waiting() {
             // Mapped frames would keep the old domain from being destroyed.
             self.current.memory.forget();
+            // libxl pauses a domain before it destroys it.
+            self.others_pause.note(false, self.looked_ns);
         }
         life
     }
@@ -564,12 +569,16 @@ impl StopWorld for XenSource {
     }
 
     fn freeze(&mut self, now_ns: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
-        if let Some(pauses) = &self.pauses {
-            pauses.begin(now_ns);
-        }
         if self.is_waiting() {
+            self.left_alone = true;
             self.look_for_successor();
             return Ok(());
+        }
+        if self.guardian.is_some()
+            && !self.current.held_by_other
+            && let Some(pauses) = &self.pauses
+        {
+            pauses.begin(now_ns);
         }
         let frozen = self.freeze_domain(now_ns, vcpus);
         if frozen.is_err()
@@ -659,6 +668,11 @@ impl StopWorld for XenSource {
     fn between(&mut self, sink: &mut Sink) -> Result<Life, SourceError> {
         if let Some(follow) = &mut self.follow {
             follow.report(sink);
+        }
+        if !std::mem::replace(&mut self.is_recorded, true) {
+            // Reading the kernel took long, and is no time between samples.
+            self.times = VcpuTimes::new(self.current.domain.vcpus as usize);
+            self.others_pause = OthersPause::default();
         }
         if self.is_waiting() {
             return Ok(Life::Alive);
