@@ -11,10 +11,11 @@ use crate::recording::spaces::{At, Module, Place};
 use crate::stacks::embedded::Embedded;
 use crate::stacks::runtimes;
 use crate::stacks::tables::{ModuleTables, Tables};
-use crate::unwind::{Frameless, UnwindRules, called_on};
+use crate::unwind::{Frameless, RuleTable, UnwindRules, called_on};
 use crate::work;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use uprof::Arch;
 use uprof::image::{ImageIdentity, MissedCaller};
 
 /// One function at a place.
@@ -68,6 +69,8 @@ struct ModuleSymbols<'l> {
     unnamed: OnceLock<()>,
     /// See [`Symbolizer::frameless`].
     frameless: OnceLock<Vec<Frameless>>,
+    /// See [`Symbolizer::trampolines`].
+    trampolines: OnceLock<Option<Arc<UnwindRules>>>,
 }
 
 impl ModuleSymbols<'_> {
@@ -466,6 +469,26 @@ impl<'r, 'l> Symbolizer<'r, 'l> {
             ));
         }
         embedded.map(|embedded| (&embedded.segments, Arc::clone(&embedded.rules)))
+    }
+
+    /// The rules of code that was made at run time, by addresses of its space: of the trampolines of Python, whose names
+    /// say what they are. `None` if there are none.
+    pub(crate) fn trampolines(&self, module: u32) -> Option<Arc<UnwindRules>> {
+        let symbols = self.modules.get(module as usize)?;
+        let find = || {
+            let embedded = symbols
+                .embedded
+                .iter()
+                .filter(|one| one.segments.is_empty());
+            let all = embedded.flat_map(|embedded| embedded.symbols.iter());
+            let of_python = all.filter(|(.., name)| name.starts_with("py::"));
+            let mut starts: Vec<u64> = of_python.map(|(start, ..)| start.0).collect();
+            starts.sort_unstable();
+            let is_made =
+                self.recording.metadata().target.arch == Arch::X86_64 && !starts.is_empty();
+            is_made.then(|| Arc::new(RuleTable::of_python(starts.into_iter()).into()))
+        };
+        symbols.trampolines.get_or_init(find).clone()
     }
 
     /// The image of a place's module.

@@ -402,6 +402,11 @@ impl<'a, 's> Unwinders<'a, 's> {
                 let bias = segments.bias_of_mapping(region.start, region.file_offset)?;
                 Some((bias, rules))
             });
+        let made = || {
+            let rules = self.symbolizer.trampolines(region.module)?;
+            Some((region.start.wrapping_sub(region.file_offset), rules))
+        };
+        let known = known.or_else(made);
         let image = self.symbolizer.found(region.module).image.as_ref();
         let image = image.filter(|_| known.is_some()).cloned();
         if let Some((bias, _)) = &known {

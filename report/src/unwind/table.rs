@@ -4,7 +4,7 @@
 
 use crate::images::ImageAddress;
 use crate::images::call_frames::Skipped;
-use uprof::image::RuleSet;
+use uprof::image::{Cfa, Place, RuleSet, Save};
 
 /// The number of a row without a rule.
 pub(super) const NO_RULE: u32 = u32::MAX;
@@ -33,6 +33,50 @@ impl RuleTable {
     /// The table with these verified return addresses (ascending).
     pub(crate) fn with_returns(self, returns: Option<Vec<u64>>) -> RuleTable {
         RuleTable { returns, ..self }
+    }
+
+    /// The rules of Python's trampolines of x86-64, each from an address on (ascending), as `python3 -X perf` makes one
+    /// for each function (3.12 and 3.13, Python/asm_trampoline.S): `sub $8, %rsp; call *%rcx; add $8, %rsp; ret`, where
+    /// `endbr64` may be the first instruction. At a return address, the only one, it is the same.
+    pub(crate) fn of_python(starts: impl Iterator<Item = u64>) -> RuleTable {
+        let mut table = RuleTable::default();
+        let caller = Save {
+            register: 16,
+            place: Place::AtCfa(-8),
+        };
+        let mut rule = |offset_bytes| {
+            let cfa = Cfa::Register {
+                register: 7,
+                offset_bytes,
+            };
+            table.set.push(cfa, false, 16, &[caller]).unwrap_or(NO_RULE)
+        };
+        let (outside, inside) = (rule(8), rule(16));
+        let mut end = 0;
+        for start in starts {
+            if table.starts.is_empty() {
+                table.base = start;
+            }
+            let Ok(from) = u32::try_from(start - table.base) else {
+                break;
+            };
+            // `sub` has 4 bytes, `call` 2, `add` 4 and `ret` 1.
+            let rows = [(0, outside), (4, inside), (10, outside), (11, NO_RULE)];
+            let Some(last) = from.checked_add(11).filter(|_| start >= end) else {
+                continue;
+            };
+            if table.starts.last() == Some(&from) {
+                // The end of the one before, as they may stand side by side.
+                table.starts.pop();
+                table.row_rules.pop();
+            }
+            for (at, rule) in rows {
+                table.starts.push(from + at);
+                table.row_rules.push(rule);
+            }
+            end = table.base + u64::from(last);
+        }
+        table
     }
 
     /// Number of rows: address ranges that share one rule.
