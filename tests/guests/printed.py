@@ -8,6 +8,11 @@ def stacks(folded):
     return [(tuple(name.split("`")[-1] for name in stack.split(";")), int(count)) for stack, count in rows]
 
 
+def weight(sample):
+    """What one of `samples` counts as in `stacks`: 1, or where rates may change the microseconds that it stands for."""
+    return max(round(int(sample["period"]) / 1000), 1) if sample.get("period", "-") != "-" else 1
+
+
 def samples(dump):
     """Of `dump`: the fields of each sample."""
     lines = (line.split() for line in dump.splitlines() if line.startswith("sample "))

@@ -1,11 +1,13 @@
 """What is asked of a recording of the test unikernel, under QEMU and KVM. What is wrong is an AssertionError."""
 
+import functools
 import pathlib
 import statistics
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import edges
+import printed
 from margin import error, margin, spread
 
 # Shares in per cent, as tests/guests/README.md has them.
@@ -21,11 +23,18 @@ def check(condition, text):
         raise AssertionError(text)
 
 
+@functools.cache
+def weight(uniprof, recording):
+    """What a sample counts as in stacks, in the mean."""
+    weights = [printed.weight(sample) for sample in uniprof.samples(recording)]
+    return statistics.fmean(weights) if weights else 1
+
+
 def measure(uniprof, recording, *selection):
-    """Number of samples, and the share of each function."""
+    """Number of samples, about, and the share of each function."""
     stacks = uniprof.folded(recording, *selection)
     total = sum(count for _, count in stacks)
-    return total, [100 * sum(count for stack, count in stacks if name in stack) / (total or 1) for name in FUNCTIONS]
+    return round(total / weight(uniprof, recording)), [100 * sum(count for stack, count in stacks if name in stack) / (total or 1) for name in FUNCTIONS]
 
 
 def stretches(uniprof, recording, seconds, *selection):
@@ -81,5 +90,6 @@ def check_edges(uniprof, recording, *selection):
 def check_complete(uniprof, recording, *roots, cut=0):
     """Every stack of a recording begins at a root, but for `cut` of them at the most."""
     stacks = uniprof.folded(recording)
+    cut *= max(map(printed.weight, uniprof.samples(recording)), default=1)
     broken = sum(count for stack, count in stacks if stack[0] not in roots)
     check(broken <= cut, f"{broken} stacks don't begin at {' or '.join(roots)}")
