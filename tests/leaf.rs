@@ -311,3 +311,54 @@ int main(void) {
     let stacks = recorded(folder.path(), &[], &program, &[]);
     nearly_all(&stacks, "_sigreturn", "main;storm;");
 }
+
+/// Calls through trampolines that look like those of `python3 -X perf`, and are listed as it lists them.
+#[cfg(target_arch = "x86_64")]
+const TRAMPOLINES: &str = r#"
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#define PLAIN __attribute__((noinline, noclone))
+typedef unsigned long (*evaluate)(unsigned long, void *, int);
+typedef unsigned long (*trampoline)(unsigned long, void *, int, evaluate);
+static const unsigned char code[] = { 0x48, 0x83, 0xec, 8, 0xff, 0xd1, 0x48, 0x83, 0xc4, 8, 0xc3 };
+static trampoline made[2];
+PLAIN unsigned long leaf(unsigned long n) { for (int i = 0; i < 20000; i++) n ^= n << 13, n ^= n >> 7; return n; }
+PLAIN unsigned long inner(unsigned long n, void *frame, int flag) { return leaf(n) + flag; }
+PLAIN unsigned long outer(unsigned long n, void *frame, int flag) { return made[1](n, frame, flag, inner) + 1; }
+int main(void) {
+    unsigned char *page = mmap(0, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/perf-%d.map", getpid());
+    FILE *map = fopen(path, "w");
+    for (int i = 0; i < 2; i++) {
+        unsigned char *at = page + i * sizeof code;
+        memcpy(at, code, sizeof code);
+        made[i] = (trampoline)at;
+        fprintf(map, "%lx %zx py::%s:/made.py\n", (unsigned long)at, sizeof code, i ? "inner" : "outer");
+    }
+    fclose(map);
+    for (unsigned long n = 7;;)
+        n = made[0](n, page, 1, outer);
+}
+"#;
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn callers_of_pythons_trampolines() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = ["#include <unistd.h>\n", TRAMPOLINES].concat();
+    let Some(program) = compiled::build(folder.path(), &source, "-fomit-frame-pointer") else {
+        return;
+    };
+    let stacks = recorded(folder.path(), &[], &program, &[]);
+    for map in std::fs::read_dir("/tmp").unwrap().flatten() {
+        let text = || std::fs::read_to_string(map.path()).unwrap_or_default();
+        let name = map.file_name();
+        if name.to_string_lossy().starts_with("perf-") && text().contains(" py::outer:/made.py") {
+            std::fs::remove_file(map.path()).unwrap();
+        }
+    }
+    let whole = "main;py::outer:/made.py;outer;py::inner:/made.py;inner;leaf";
+    nearly_all(&stacks, "leaf", whole);
+}

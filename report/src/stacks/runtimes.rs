@@ -12,10 +12,7 @@ const RUNTIMES: [(&str, &str); 9] = [
          -XX:+UnlockDiagnosticVMOptions -XX:+DumpPerfMapAtExit)",
     ),
     ("dotnet", "DOTNET_PerfMapEnabled=1 dotnet"),
-    (
-        "python",
-        "python3 -X perf (from 3.12 on; stacks are whole if it was built with -fno-omit-frame-pointer)",
-    ),
+    ("python", "python3 -X perf (from 3.12 on)"),
     ("php", "php -d opcache.jit_debug=16"),
     ("ruby", "ruby --yjit --yjit-perf (from 3.3 on)"),
     ("beam", "erl +JPperf true"),
