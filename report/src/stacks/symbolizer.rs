@@ -471,8 +471,8 @@ impl<'r, 'l> Symbolizer<'r, 'l> {
         embedded.map(|embedded| (&embedded.segments, Arc::clone(&embedded.rules)))
     }
 
-    /// The rules of code that was made at run time, by addresses of its space: of the trampolines of Python, whose names
-    /// say what they are. `None` if there are none.
+    /// The rules of code that was made at run time, by addresses of its space: of Python's trampolines, whose names say
+    /// what they are. `None` if there are none.
     pub(crate) fn trampolines(&self, module: u32) -> Option<Arc<UnwindRules>> {
         let symbols = self.modules.get(module as usize)?;
         let find = || {
