@@ -94,6 +94,9 @@ impl Args {
                 "{name} has function, line and address of each frame anyway: --by is for -f {able}"
             );
         }
+        if selecting.no_inlines && name == "llvm-profile" {
+            bail!("{name} is of inlined functions, too, whatever --no-inlines says");
+        }
         let is_apart = selecting.processes == Some(ProcessesFlag::Apart);
         if (selecting.by_thread || is_apart) && format.frames != FrameOptions::All {
             let able = able(|one| one.frames == FrameOptions::All);

@@ -406,7 +406,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         && recorded.is_in_place
         && let Some(file) = args.named_file().filter(|file| is_regular(file))
     {
-        let file = shell_word(file);
+        let file = terminal::shell_word(&file.display().to_string());
         terminal::inform(format_args!(
             "Next: uniprof report {file}, or a page with uniprof report --html {file}"
         ));
@@ -430,18 +430,6 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
 #[cfg(feature = "report")]
 fn is_regular(path: &Path) -> bool {
     path != Path::new("-") && std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file())
-}
-
-/// A path, quoted for a shell where needed.
-#[cfg(feature = "report")]
-fn shell_word(path: &Path) -> String {
-    let path = path.display().to_string();
-    let is_plain = |letter: char| letter.is_alphanumeric() || "/._-+:@%".contains(letter);
-    if path.chars().all(is_plain) {
-        path
-    } else {
-        format!("'{}'", path.replace('\'', "'\\''"))
-    }
 }
 
 /// Embeds what a report on another machine needs of the images, unless the user declined. Returns whether it did not

@@ -4,7 +4,7 @@ use crate::form::{FormFlag, RecursionFlag};
 use crate::outcome::Outcome;
 use crate::output::write_to;
 use crate::quantity::parse_share;
-use crate::selection::{ProcessesFlag, Selection, inform, say, say_damages, say_warnings};
+use crate::selection::{ByFlag, ProcessesFlag, Selection, inform, say, say_damages, say_warnings};
 use crate::showing::Showing;
 use crate::views::{self, SelectedValue, SelectedView, SelectedViews};
 use anyhow::bail;
@@ -126,6 +126,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         bail!("--phase names what --phases, --chart and --html show: give one of them, too");
     }
     args.refuse_mixed(&asked)?;
+    args.refuse_unused(&asked)?;
     let recordings = args.selection.recordings()?;
     let selecting = &args.selection.selecting;
     let mut options = selecting.options(recordings.len());
@@ -302,6 +303,44 @@ impl Args {
             flags.push(format!("--depth {}", self.depth));
         }
         flags.join(" ")
+    }
+
+    /// Refuses options that none of the views looks at.
+    fn refuse_unused(&self, asked: &[SelectedView]) -> anyhow::Result<()> {
+        let selecting = &self.selection.selecting;
+        let shares = [
+            "top", "tree", "callers", "flame", "chart", "html", "slowest", "phases",
+        ];
+        let without_frames = [
+            "calls", "cpus", "syscalls", "slowest", "listing", "annotate",
+        ];
+        let without_threads = ["calls", "cpus", "slowest", "listing", "exits", "annotate"];
+        let looks = |option: &str, view: &str| match option {
+            "--min-share" => shares.contains(&view),
+            "--reverse" => ["tree", "flame", "html"].contains(&view),
+            "--depth" => ["tree", "callers", "slowest"].contains(&view),
+            "--by" => !without_frames.contains(&view),
+            "--by-thread" => !without_threads.contains(&view),
+            _ => view != "annotate",
+        };
+        let given = [
+            ("--min-share", self.min_share.is_some()),
+            ("--reverse", self.reverse),
+            ("--depth", self.depth > 0),
+            ("--by", selecting.by != ByFlag::Function),
+            ("--by-thread", selecting.by_thread),
+            ("--no-inlines", selecting.no_inlines),
+        ];
+        for (option, _) in given.iter().filter(|(_, is_given)| *is_given) {
+            if !asked.iter().any(|one| looks(option, one.view.name)) {
+                let views: Vec<String> = asked
+                    .iter()
+                    .map(|one| format!("--{}", one.view.name))
+                    .collect();
+                bail!("{option} changes nothing in {}", views.join(", "));
+            }
+        }
+        Ok(())
     }
 
     /// Refuses a picture or page in one stream with something else.

@@ -269,8 +269,11 @@ impl Selecting {
         let value =
             |flag: &str, value: Option<String>| value.map(|value| format!("{flag} {value}"));
         let regex = |flag: &str, rule: &Option<Regex>| {
-            let rule = rule.as_ref().map(|rule| rule.as_str().to_owned());
-            value(flag, rule)
+            value(
+                flag,
+                rule.as_ref()
+                    .map(|rule| terminal::shell_word(rule.as_str())),
+            )
         };
         let name = |value: &dyn Fn() -> Option<PossibleValue>| {
             value().map(|value| value.get_name().to_owned())

@@ -13,6 +13,17 @@ pub fn be_quiet() {
     IS_QUIET.store(true, Ordering::Relaxed);
 }
 
+/// A word, quoted for a shell where needed.
+#[cfg(feature = "report")]
+pub fn shell_word(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_alphanumeric() || "/._-+:@%,".contains(letter);
+    if word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
 /// Whether messages but errors and warnings are suppressed.
 #[cfg(all(feature = "record", feature = "report"))]
 pub fn is_quiet() -> bool {

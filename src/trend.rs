@@ -125,6 +125,9 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
 
 impl Args {
     fn options(&self) -> anyhow::Result<TrendOptions> {
+        if self.selecting.by_thread || self.selecting.processes.is_some() {
+            bail!("--by-thread and --processes change nothing in a trend, which is of functions");
+        }
         Ok(TrendOptions {
             gather: self.selecting.options_to_compare()?,
             order: self.order.clone(),

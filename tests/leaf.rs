@@ -362,3 +362,45 @@ fn callers_of_pythons_trampolines() {
     let whole = "main;py::outer:/made.py;outer;py::inner:/made.py;inner;leaf";
     nearly_all(&stacks, "leaf", whole);
 }
+
+/// libc's `tfind` keeps no record of frame pointers, so that a chain through it lacks its caller.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_chain_ends_where_a_library_keeps_no_record() {
+    const SOURCE: &str = r#"
+#include <search.h>
+#define PLAIN __attribute__((noinline, noclone))
+static unsigned long sink;
+PLAIN unsigned long mix(unsigned long n) { for (int i = 0; i < 20000; i++) n ^= n << 13, n ^= n >> 7; return n; }
+PLAIN int compare(const void *a, const void *b) { sink += mix((unsigned long)a); return (a > b) - (a < b); }
+PLAIN int lookup(void **root) { return tfind(&sink, root, compare) != 0; }
+PLAIN int outer(void **root) { return lookup(root) + 1; }
+int main(void) {
+    void *root = 0;
+    tsearch(&root, &root, compare);
+    for (;;)
+        sink += outer(&root);
+}
+"#;
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled::build(folder.path(), SOURCE, "-fno-omit-frame-pointer") else {
+        return;
+    };
+    let whole = recorded(folder.path(), &[], &program, &[]);
+    nearly_all(&whole, "mix", "main;outer;lookup;tfind;compare;mix");
+    let file = folder.path().join("run.uprof");
+    let bundle = folder.path().join("bundle.uprof");
+    for flags in [&["--stack=0"][..], &["--frame-pointers"]] {
+        let stacks = recorded(folder.path(), flags, &program, &[]);
+        nearly_all(&stacks, "mix", "tfind;");
+        let is_wrong = |stack: &str| stack.contains(";tfind") && !stack.contains(";lookup;tfind");
+        let wrong = stacks.iter().any(|(stack, _)| is_wrong(stack));
+        assert!(!wrong, "{stacks:#?}");
+        let command = kit::uniprof()
+            .args(["bundle", "--redact", "-o"])
+            .args([&bundle, &file])
+            .status();
+        assert!(command.unwrap().code().unwrap() < 2);
+        assert_eq!(folded(&bundle, &["--no-search"]), stacks);
+    }
+}

@@ -36,4 +36,5 @@ pub(crate) use modules::PIECE_MODULES;
 pub(crate) use returns::{Landing, returns};
 pub use rules::UnwindRules;
 pub use table::RuleTable;
+pub(crate) use unwinder::RecordRule;
 pub use unwinder::{End, Options, Unwinder};

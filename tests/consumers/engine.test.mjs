@@ -10,7 +10,7 @@ import { MODULES, counted, decoded, modelOf, same } from './selections.mjs'
 import { ROOT, hostile, uniprof } from './uniprof.mjs'
 
 const { amount, duration, share } = await import(join(MODULES, 'amounts.mjs'))
-const { heat } = await import(join(MODULES, 'activity.mjs'))
+const { activity, heat } = await import(join(MODULES, 'activity.mjs'))
 const { bands, rowsOf } = await import(join(MODULES, 'bands.mjs'))
 const { boxes } = await import(join(MODULES, 'boxes.mjs'))
 const { chart } = await import(join(MODULES, 'moments.mjs'))
@@ -184,6 +184,32 @@ test('a call of the flame chart lasts as long as what it took itself and what it
   ])
   // The second `b` is shorter than a slot, but the first in it.
   deepStrictEqual(told(4), told(2000))
+})
+
+test('a caller that ends with its last call, or whose end is unknown, is one box of the flame chart', () => {
+  const told = (times, stacks, weights) => {
+    const calls = {
+      about: { unit: 'time in calls', tick_ns: 1 },
+      ...{ times, stacks, weights, tasks: times.map(() => 0) },
+      ...{ parents: [0, 0, 1], frames: [-1, 0, 1], found: [0, 0, 0] },
+    }
+    const filter = { seen: [1, 1], counts: [0, 1, 1], groups: [0, 1] }
+    const { boxes } = chart(calls, filter, 0, { range: [0, 2000], slots: 2000, period: 1 })
+    return boxes.filter(({ group }) => group === 0).map(({ from, to }) => [from, to])
+  }
+  deepStrictEqual(told([0, 100], [1, 2], [100, 900]), [[0, 1000]])
+  deepStrictEqual(told([0, 100, 500, 900], [1, 2, 2, 2], [0, 100, 100, 100]), [[0, 1000]])
+})
+
+test('what a call does itself is where no call that it makes goes on', () => {
+  const calls = {
+    about: { unit: 'time in calls', tick_ns: 1, states: ['running'] },
+    ...{ times: [0, 10], tasks: [0, 0], states: [0, 0], stacks: [1, 2], weights: [60, 40] },
+  }
+  const found = activity(calls, [0, 1, 1], { rows: [0], height: 1, range: [0, 100], bins: 10 })
+  deepStrictEqual([...found.at(0, 0)].map(sum => Math.round(sum * 1000) / 1000), Array(10).fill(1))
+  const callee = activity(calls, [0, 0, 1], { rows: [0], height: 1, range: [0, 100], bins: 10 })
+  deepStrictEqual([...callee.at(0, 0)], [0, 1, 1, 1, 1, 0, 0, 0, 0, 0])
 })
 
 test('the lines of tracks are of what runs, and of waits where nothing does', () => {

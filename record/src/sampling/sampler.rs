@@ -156,7 +156,9 @@ pub fn stop_world(
         }
         let now_ns = monotonic_ns();
         let due_ns = pace.wake_ns;
-        let may_change = take.boot.is_some() || take.most_overhead.is_some();
+        // A process's account is of samples at one rate.
+        let is_guest = source.facts().target.kind != TargetKind::Process;
+        let may_change = take.boot.is_some() || take.most_overhead.is_some() && is_guest;
         let period_ns = may_change.then(|| pace.period_ns());
         match round.sample(source, sink, due_ns, period_ns) {
             Ok(frozen_ns) => pace.spent(frozen_ns, control),

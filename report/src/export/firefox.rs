@@ -174,7 +174,12 @@ fn add_samples(
         }
         let at_ns = times.offset_ns.saturating_add(sample.since_ns);
         let time = fx::Timestamp::from_nanos_since_reference(at_ns);
-        let cpu = cpu_times.of(sample, times.period_ns);
+        let period_ns = if profile.unit() == Unit::Sampled {
+            sample.weight
+        } else {
+            times.period_ns
+        };
+        let cpu = cpu_times.of(sample, period_ns);
         let weight = weights.of(sample);
         made.add_sample(thread, time, stack, cpu, weight);
     }

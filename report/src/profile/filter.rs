@@ -63,9 +63,17 @@ impl Filter {
         let Some(weight) = weight.filter(|_| inside) else {
             return Verdict::Outside;
         };
-        if Unit::of(row) != unit {
+        // Beside samples that stand for their time, others stand for a period of their recording's rate.
+        let own = Unit::of(row);
+        let weight = if own == unit {
+            weight
+        } else if (own, unit) == (Unit::Samples, Unit::Sampled)
+            && let Some(amount) = recording.period_ns()
+        {
+            Weight { amount, count: 1 }
+        } else {
             return Verdict::OtherUnit(weight);
-        }
+        };
         let counts = match (self.states.is_empty(), unit) {
             (true, Unit::Samples | Unit::Sampled) => row.state == State::Running,
             (true, Unit::OffCpu | Unit::Calls | Unit::VcpuTime) => true,

@@ -183,8 +183,11 @@ pub(crate) fn gather_with(
         gather_unit(recordings, tables, (&options, unit), progress, each)
     };
     let wanted = options.filter.unit;
-    let profile = in_unit(wanted.unwrap_or_default());
     let is_open = wanted.unwrap_or_default() == Unit::Samples;
+    if is_open && are_mixed(recordings) {
+        return in_unit(Unit::Sampled);
+    }
+    let profile = in_unit(wanted.unwrap_or_default());
     if !is_open || profile.account.counted > 0 {
         return profile;
     }
@@ -194,6 +197,26 @@ pub(crate) fn gather_with(
         other if wanted.is_none() => in_unit(other),
         _ => profile,
     }
+}
+
+/// Whether the samples of some recordings stand for their own time each, and those of others for equal times.
+fn are_mixed(recordings: &[&Recording]) -> bool {
+    let first_unit = |recording: &&Recording| {
+        recording.blocks().iter().find_map(|place| {
+            let block = recording.samples(place).ok()?;
+            let mut rows = block.rows();
+            while let Ok(Some(row)) = rows.next_row() {
+                let unit = Unit::of(&row);
+                if unit.is_sampled() {
+                    return Some(unit);
+                }
+            }
+            None
+        })
+    };
+    let mut units = recordings.iter().filter_map(first_unit);
+    let first = units.next();
+    recordings.len() > 1 && units.any(|unit| Some(unit) != first)
 }
 
 /// The unit of recordings if nobody chose one: that of the first sample in `states` (if empty: running), else

@@ -14,6 +14,7 @@ use crate::stacks::tables::{ModuleTables, Tables};
 use crate::unwind::{Frameless, RuleTable, UnwindRules, called_on};
 use crate::work;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use uprof::Arch;
 use uprof::image::{ImageIdentity, MissedCaller};
@@ -70,7 +71,9 @@ struct ModuleSymbols<'l> {
     /// See [`Symbolizer::frameless`].
     frameless: OnceLock<Vec<Frameless>>,
     /// See [`Symbolizer::trampolines`].
-    trampolines: OnceLock<Option<Arc<UnwindRules>>>,
+    trampolines: OnceLock<Vec<(u64, u64)>>,
+    /// See [`Symbolizer::is_of_go`].
+    is_of_go: OnceLock<bool>,
 }
 
 impl ModuleSymbols<'_> {
@@ -471,9 +474,9 @@ impl<'r, 'l> Symbolizer<'r, 'l> {
         embedded.map(|embedded| (&embedded.segments, Arc::clone(&embedded.rules)))
     }
 
-    /// The rules of code that was made at run time, by addresses of its space: of Python's trampolines, whose names say
+    /// The rules of code that was made at run time between these addresses: of Python's trampolines, whose names say
     /// what they are. `None` if there are none.
-    pub(crate) fn trampolines(&self, module: u32) -> Option<Arc<UnwindRules>> {
+    pub(crate) fn trampolines(&self, module: u32, addresses: Range<u64>) -> Option<UnwindRules> {
         let symbols = self.modules.get(module as usize)?;
         let find = || {
             let embedded = symbols
@@ -482,13 +485,36 @@ impl<'r, 'l> Symbolizer<'r, 'l> {
                 .filter(|one| one.segments.is_empty());
             let all = embedded.flat_map(|embedded| embedded.symbols.iter());
             let of_python = all.filter(|(.., name)| name.starts_with("py::"));
-            let mut starts: Vec<u64> = of_python.map(|(start, ..)| start.0).collect();
-            starts.sort_unstable();
-            let is_made =
-                self.recording.metadata().target.arch == Arch::X86_64 && !starts.is_empty();
-            is_made.then(|| Arc::new(RuleTable::of_python(starts.into_iter()).into()))
+            let found = of_python.map(|(start, end, _)| (start.0, end.0.saturating_sub(start.0)));
+            let mut found: Vec<(u64, u64)> = found.collect();
+            found.sort_unstable();
+            found
         };
-        symbols.trampolines.get_or_init(find).clone()
+        if self.recording.metadata().target.arch != Arch::X86_64 {
+            return None;
+        }
+        let all = symbols.trampolines.get_or_init(find);
+        let before = |address: u64| all.partition_point(|(start, _)| *start < address);
+        let here = all.get(before(addresses.start)..before(addresses.end))?;
+        let table = RuleTable::of_python(here);
+        (!table.is_empty()).then(|| table.into())
+    }
+
+    /// Whether a module is of a program in Go.
+    pub(crate) fn is_of_go(&self, module: u32) -> bool {
+        let Some(symbols) = self.modules.get(module as usize) else {
+            return false;
+        };
+        let find = || match &self.found(module).image {
+            Some(image) => is_go(image),
+            None => {
+                let embedded = symbols.embedded.iter();
+                let placed = embedded.filter(|embedded| !embedded.segments.is_empty());
+                let mut all = placed.flat_map(|embedded| embedded.symbols.iter());
+                all.any(|(.., name)| name.starts_with("runtime."))
+            }
+        };
+        *symbols.is_of_go.get_or_init(find)
     }
 
     /// The image of a place's module.

@@ -260,8 +260,9 @@ impl<'a, 's> Unwinders<'a, 's> {
         let is_joined = !is_switched && rest.known < chain.len();
         let mut kept = None;
         if is_joined {
-            kept = self.kept_part(held, row, view, chain, rest.known);
-            rest.stop = kept.map_or(rest.stop, |_| end.stop);
+            let found = self.kept_part(held, row, view, chain, rest.known);
+            kept = found.map(|(frames, _)| frames);
+            rest.stop = found.map_or(rest.stop, |(_, stop)| stop.unwrap_or(end.stop));
         }
         let length = unwound.len() + kept.unwrap_or(chain.len()) - rest.from;
         // A rule that says where the return address is contradicts a chain that was not joined. Without any bytes all
@@ -277,9 +278,14 @@ impl<'a, 's> Unwinders<'a, 's> {
             frames.extend_from_slice(&unwound);
             (Some(rest.stop), kernel.len() + rest.from)
         } else {
-            kept = kept.or_else(|| self.kept_part(held, row, view, chain, 1));
-            let early = kept.map(|_| Stop::BadPointer);
-            (recorded.stop.or(early), recorded.outer.start)
+            let mut stop = recorded.stop;
+            if !is_joined && let Some((frames, early)) = self.kept_part(held, row, view, chain, 1) {
+                kept = Some(frames);
+                stop = stop.or(early).or(Some(Stop::BadPointer));
+            } else if kept.is_some() {
+                stop = stop.or(Some(rest.stop));
+            }
+            (stop, recorded.outer.start)
         };
         let all = &all[..kernel.len() + kept.unwrap_or(chain.len())];
         held.unwound = unwound;
@@ -403,8 +409,12 @@ impl<'a, 's> Unwinders<'a, 's> {
                 Some((bias, rules))
             });
         let made = || {
-            let rules = self.symbolizer.trampolines(region.module)?;
-            Some((region.start.wrapping_sub(region.file_offset), rules))
+            let addresses = region.file_offset..region.file_offset + (region.end - region.start);
+            let rules = self.symbolizer.trampolines(region.module, addresses)?;
+            Some((
+                region.start.wrapping_sub(region.file_offset),
+                Arc::new(rules),
+            ))
         };
         let known = known.or_else(made);
         let image = self.symbolizer.found(region.module).image.as_ref();

@@ -97,7 +97,8 @@ impl Collector {
         }
         let unit = profile.unit();
         let first = *self.unit.get_or_insert(unit);
-        if first != unit {
+        // Shares are alike, whatever a sample counts as.
+        if first != unit && !(first.is_sampled() && unit.is_sampled()) {
             return Err(TrendError::OtherUnit(unit.what(), first.what()));
         }
         self.identities.extend(recording.uuid());

@@ -80,9 +80,14 @@ impl UnwindRules {
         }
     }
 
-    /// Whether there are none, as of code that is made at run time.
-    pub(super) fn are_none(&self) -> bool {
-        matches!(self, UnwindRules::Table(table) if table.is_empty())
+    /// Whether they are an image's, which may have none at all.
+    pub(super) fn are_of_image(&self) -> bool {
+        match self {
+            UnwindRules::Functions(_) => true,
+            UnwindRules::Table(table) => {
+                !table.is_made && (table.returns().is_some() || !table.is_empty())
+            }
+        }
     }
 
     /// Whether there is a rule at `address`.

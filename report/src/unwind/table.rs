@@ -22,6 +22,8 @@ pub struct RuleTable {
     /// If the image's code is not available: the verified return addresses, as addresses of the image, ascending.
     /// `None` if they weren't verified.
     pub(super) returns: Option<Vec<u64>>,
+    /// Whether it is of code that was made at run time, and of no image.
+    pub(super) is_made: bool,
 }
 
 impl RuleTable {
@@ -35,11 +37,15 @@ impl RuleTable {
         RuleTable { returns, ..self }
     }
 
-    /// The rules of Python's trampolines of x86-64, each from an address on (ascending), as `python3 -X perf` makes one
-    /// for each function (3.12 and 3.13, Python/asm_trampoline.S): `sub $8, %rsp; call *%rcx; add $8, %rsp; ret`, where
-    /// `endbr64` may be the first instruction. At a return address, the only one, it is the same.
-    pub(crate) fn of_python(starts: impl Iterator<Item = u64>) -> RuleTable {
-        let mut table = RuleTable::default();
+    /// The rules of Python's trampolines of x86-64, by the address and size of each (ascending), as `python3 -X perf`
+    /// makes one for each function (3.12 and 3.13, Python/asm_trampoline.S): `sub $8, %rsp; call *%rcx; add $8, %rsp;
+    /// ret`, where `endbr64` may be the first instruction. Those of other sizes are of later versions, and keep a frame
+    /// pointer.
+    pub(crate) fn of_python(trampolines: &[(u64, u64)]) -> RuleTable {
+        let mut table = RuleTable {
+            is_made: true,
+            ..RuleTable::default()
+        };
         let caller = Save {
             register: 16,
             place: Place::AtCfa(-8),
@@ -53,16 +59,18 @@ impl RuleTable {
         };
         let (outside, inside) = (rule(8), rule(16));
         let mut end = 0;
-        for start in starts {
+        for &(start, bytes) in trampolines
+            .iter()
+            .filter(|(_, bytes)| [11, 15].contains(bytes))
+        {
             if table.starts.is_empty() {
                 table.base = start;
             }
-            let Ok(from) = u32::try_from(start - table.base) else {
-                break;
+            let from = start.checked_sub(table.base).filter(|_| start >= end);
+            let Some(from) = from.and_then(|from| u32::try_from(from).ok()) else {
+                continue;
             };
-            // `sub` has 4 bytes, `call` 2, `add` 4 and `ret` 1.
-            let rows = [(0, outside), (4, inside), (10, outside), (11, NO_RULE)];
-            let Some(last) = from.checked_add(11).filter(|_| start >= end) else {
+            let Some(last) = from.checked_add(bytes as u32) else {
                 continue;
             };
             if table.starts.last() == Some(&from) {
@@ -70,11 +78,11 @@ impl RuleTable {
                 table.starts.pop();
                 table.row_rules.pop();
             }
-            for (at, rule) in rows {
-                table.starts.push(from + at);
-                table.row_rules.push(rule);
-            }
-            end = table.base + u64::from(last);
+            // `sub` has 4 bytes, `call` 2, `add` 4 and `ret` 1.
+            let sub = last - 11;
+            table.starts.extend([from, sub + 4, sub + 10, last]);
+            table.row_rules.extend([outside, inside, outside, NO_RULE]);
+            end = start.saturating_add(bytes);
         }
         table
     }

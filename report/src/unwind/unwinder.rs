@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use uprof::cpu::Call;
 use uprof::cpu::is_kernel_address;
-use uprof::image::Cfa;
+use uprof::image::{Cfa, Place, Save};
 use uprof::{Arch, Found, Frame, FrameKind, Stop};
 
 /// How many times the stack pointer may decrease while unwinding: once for each change between stacks of a kernel.
@@ -58,6 +58,18 @@ impl Default for Options {
 fn next_number() -> u64 {
     static NUMBER: AtomicU64 = AtomicU64::new(1);
     NUMBER.fetch_add(1, Ordering::Relaxed)
+}
+
+/// What a rule says of a record of frame pointers: the caller's, and behind it the return address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RecordRule {
+    /// Nothing against it, or there is no rule.
+    Unsaid,
+    /// The function keeps none: where it calls another, the rule counts from the stack pointer (x86-64), or it is a
+    /// signal's return, whose caller a signal has interrupted.
+    Missing,
+    /// The function has no caller.
+    Begins,
 }
 
 /// How unwinding ended.
@@ -278,22 +290,33 @@ impl Unwinder {
         }
     }
 
-    /// Whether the function at `frame` may keep a record of frame pointers. On x86-64 a rule that counts from the stack
-    /// pointer, where the function calls another, says that it doesn't.
-    pub(crate) fn may_keep_record(&self, frame: &Frame) -> bool {
+    /// What the rule of the function at `frame` says of its record of frame pointers.
+    pub(crate) fn record_rule(&self, frame: &Frame) -> RecordRule {
         let address = frame.lookup_address();
         let module = self.modules.find(address);
-        let Some(module) = module.and_then(|number| self.modules.get(number)) else {
-            return true;
+        let module = module.and_then(|number| self.modules.get(number));
+        let Some(module) = module.filter(|_| self.arch == Arch::X86_64) else {
+            return RecordRule::Unsaid;
         };
-        let found = module.rules.find(module.image_address(address));
+        let at = |address| module.rules.find(module.image_address(address));
+        let of_signal = || {
+            module
+                .rules
+                .find_signal(module.image_address(frame.address))
+        };
+        let found = at(address).or_else(|| at(frame.address)).or_else(of_signal);
+        let Some((rule, set)) = found.and_then(|found| Some((found.rule()?, found.set))) else {
+            return RecordRule::Unsaid;
+        };
         let sp = self.arch.special_registers().sp;
-        found
-            .and_then(|found| found.rule())
-            .is_none_or(|rule| match rule.cfa {
-                Cfa::Register { register, .. } => self.arch != Arch::X86_64 || register != sp,
-                Cfa::Expression(_) => true,
-            })
+        let is_lost =
+            |save: &Save| save.register == rule.return_register && save.place == Place::Lost;
+        match rule.cfa {
+            _ if set.saves(rule).iter().any(is_lost) => RecordRule::Begins,
+            _ if rule.is_trap => RecordRule::Missing,
+            Cfa::Register { register, .. } if register == sp => RecordRule::Missing,
+            _ => RecordRule::Unsaid,
+        }
     }
 
     /// Whether some module has `address`.
@@ -473,7 +496,8 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
             return Stop::BadRule;
         };
         let mut found = Found::FramePointer;
-        let depth_max = self.frames.len().saturating_add(self.options.depth_max);
+        let before = self.frames.len();
+        let depth_max = before.saturating_add(self.options.depth_max);
         let mut stack_changes = 0;
         loop {
             if self.frames.len() >= depth_max {
@@ -490,7 +514,14 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
             };
             let next_pc = registers.get(C::PROGRAM_COUNTER).unwrap_or(0);
             if next_pc == 0 {
-                return Stop::Complete;
+                // No process's code is entered without a caller's address; where rules say so, they are wrong there.
+                let is_innermost = self.frames.len() == before + 1;
+                let is_wrong = is_innermost && !self.unwinder.has_interrupts;
+                return if is_wrong {
+                    Stop::BadRule
+                } else {
+                    Stop::Complete
+                };
             }
             if self.unwinder.is_kernel_above(pc, next_pc) {
                 // This step was wrong, and so are its registers.
@@ -732,7 +763,7 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
         let is_linked = self.frames.last().is_some_and(|frame| {
             let module = unwinder.modules.find(frame.lookup_address());
             let module = module.and_then(|number| unwinder.modules.get(number));
-            let is_of_image = module.is_some_and(|module| !module.rules.are_none());
+            let is_of_image = module.is_some_and(|module| module.rules.are_of_image());
             frame.kind == FrameKind::Return && (frame.found == Found::FramePointer || is_of_image)
         });
         let zero = if unwinder.has_interrupts || is_linked {

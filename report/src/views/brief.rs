@@ -201,13 +201,12 @@ fn write_next(content: &Content<'_>, hottest: Option<&str>, out: &mut dyn Write)
     let files = files.unwrap_or_else(|| vec!["run.uprof".to_owned()]);
     // Without what selected the samples, the commands would show others.
     let chosen = &content.form.chosen;
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || " -_.,:/%".contains(letter);
     let what = match chosen.as_str() {
         "" => files.join(" "),
         chosen => format!("{chosen} {}", files.join(" ")),
     };
     let mut next = Vec::new();
-    if chosen.chars().all(is_plain) {
+    if !chosen.contains(char::is_control) {
         let function = hottest.and_then(quoted);
         if let Some(function) = &function {
             let command = format!("report --callers {function} {what}");
@@ -221,10 +220,10 @@ fn write_next(content: &Content<'_>, hottest: Option<&str>, out: &mut dyn Write)
         next.push((format!("report --tree {what}"), "all calls"));
         next.push((format!("report --html {what}"), "a page to look around in"));
     }
-    next.push((
-        format!("diff OTHER.uprof {}", files.join(",")),
-        "what changed",
-    ));
+    if chosen.is_empty() {
+        let command = format!("diff OTHER.uprof {}", files.join(","));
+        next.push((command, "what changed"));
+    }
     let columns = next
         .iter()
         .map(|(command, _)| command.len())

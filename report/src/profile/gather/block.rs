@@ -430,7 +430,7 @@ impl BlockReader<'_, '_> {
     fn local_unwound(&mut self, row: &Row<'_>, view: u32, unwound: &Unwound) -> Option<u32> {
         let outer = unwound.outer.clone();
         let mut base = None;
-        if !outer.is_empty() && self.is_whole {
+        if !outer.is_empty() && self.is_whole && outer.end == self.chain.len() {
             // All callers from there on: they are a path of the block's own table.
             let nodes = self.block.nodes();
             let mut path = std::iter::successors(row.node, |node| nodes[*node as usize].parent);

@@ -3,8 +3,9 @@
 //! with data pointed to. Input: a frame. Output: whether the chain's next frame is its caller.
 
 use super::{UnwindState, Unwinders, View};
+use crate::unwind::RecordRule;
 use uprof::cold::TargetKind;
-use uprof::{Frame, FrameKind, Row};
+use uprof::{Frame, FrameKind, Row, Stop};
 
 /// Whether a function keeps a record of frame pointers: its caller's, and behind it the return address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,11 +14,13 @@ pub(super) enum FrameRecord {
     Kept,
     /// It doesn't.
     Missing,
+    /// It doesn't, and has no name: it may be a beginning.
+    Unnamed,
     /// It doesn't, as nothing does that stands before `main` or a thread's function: a chain ends there.
     Beginning,
 }
 
-/// The functions before `main`, or a thread's function.
+/// The functions before `main`, or a thread's function, whose rules say that they have a caller.
 const BEGINNINGS: [&str; 3] = [
     "__libc_start_call_main",
     "__libc_start_main",
@@ -26,7 +29,7 @@ const BEGINNINGS: [&str; 3] = [
 
 impl Unwinders<'_, '_> {
     /// How much of `chain` can be believed, of which the first `known` frames are known otherwise, too: up to the first
-    /// function that keeps no record. `None` for all of it.
+    /// function that keeps no record. The second value is why it ends there, if that is known. `None` for all of it.
     pub(super) fn kept_part(
         &self,
         held: &mut UnwindState,
@@ -34,7 +37,7 @@ impl Unwinders<'_, '_> {
         view: View,
         chain: &[Frame],
         known: usize,
-    ) -> Option<usize> {
+    ) -> Option<(usize, Option<Stop>)> {
         // In a guest's kernel a chain leads through interrupts, whose code keeps no record.
         if self.recording.metadata().target.kind != TargetKind::Process {
             return None;
@@ -46,7 +49,12 @@ impl Unwinders<'_, '_> {
             (found != FrameRecord::Kept).then_some((index, found))
         })?;
         let is_end = last + 1 == chain.len();
-        (!is_end || found == FrameRecord::Missing).then_some(last + 1)
+        match found {
+            // What is behind it is no caller.
+            FrameRecord::Beginning if !is_end => Some((last + 1, Some(Stop::Unsaid))),
+            FrameRecord::Beginning | FrameRecord::Unnamed if is_end => None,
+            _ => Some((last + 1, None)),
+        }
     }
 
     fn record_of(
@@ -60,10 +68,10 @@ impl Unwinders<'_, '_> {
             return *known;
         }
         let (_, unwinder) = self.held(held, row, view);
-        let record = if unwinder.may_keep_record(frame) {
-            FrameRecord::Kept
-        } else {
-            self.record_by_name(row, frame)
+        let record = match unwinder.record_rule(frame) {
+            RecordRule::Unsaid => FrameRecord::Kept,
+            RecordRule::Begins => FrameRecord::Beginning,
+            RecordRule::Missing => self.record_by_name(row, frame),
         };
         held.records.insert((view, frame.address), record);
         record
@@ -76,17 +84,24 @@ impl Unwinders<'_, '_> {
         let name = found.map_or("", |found| found.symbol().name);
         let is_of_go = || {
             let module = place.module();
-            module.is_some_and(|module| !self.symbolizer.frameless(module).is_empty())
+            module.is_some_and(|module| self.symbolizer.is_of_go(module))
         };
         match name {
             // Libraries are shipped without the names of these.
-            "" => FrameRecord::Beginning,
+            "" => FrameRecord::Unnamed,
             name if BEGINNINGS.contains(&name) => FrameRecord::Beginning,
-            // Go's rules never count from the frame pointer, although its functions keep it.
+            // The rules of Go and OCaml never count from the frame pointer, although functions keep it.
             name if has_package(name) && is_of_go() => FrameRecord::Kept,
+            name if is_of_ocaml(name) => FrameRecord::Kept,
             _ => FrameRecord::Missing,
         }
     }
+}
+
+/// Whether a name is that of a function in OCaml, as in `camlStdlib__List.map_123`.
+fn is_of_ocaml(name: &str) -> bool {
+    let module = name.strip_prefix("caml");
+    module.is_some_and(|module| module.starts_with(|letter: char| letter.is_ascii_uppercase()))
 }
 
 /// Whether a name has a package, as all of Go's do. Compilers of C add their own endings to names of parts and copies.
@@ -113,5 +128,6 @@ mod tests {
         for name in ["qsort_r", "msort_with_tmp.part.0", "f.cold", "f.isra.0"] {
             assert!(!has_package(name), "{name}");
         }
+        assert!(is_of_ocaml("camlStdlib__List.map_123") && !is_of_ocaml("caml_alloc_shr"));
     }
 }

@@ -219,7 +219,11 @@ pub(crate) fn write(
     let tick_ns = tick_ns(payload, carried.unit);
     let tables = tables(carried, about(payload, carried, tick_ns), &order);
     write_part("tables", tables, out)?;
-    write_part("samples", samples(payload, &order, tick_ns), out)?;
+    write_part(
+        "samples",
+        samples(payload, &order, (carried.unit, tick_ns)),
+        out,
+    )?;
     Ok(true)
 }
 
@@ -331,10 +335,19 @@ fn about(payload: &Payload, carried: &SampleTables<'_>, tick_ns: u64) -> Value {
     about
 }
 
-fn samples(payload: &Payload, order: &Preorder, tick_ns: u64) -> Columns {
+fn samples(payload: &Payload, order: &Preorder, (unit, tick_ns): (Unit, u64)) -> Columns {
     let samples = &payload.samples;
     let mut by_time: Vec<u32> = (0..samples.len() as u32).collect();
-    by_time.sort_by_key(|number| samples[*number as usize].since_ns);
+    by_time.sort_by_key(|number| {
+        let one = &samples[*number as usize];
+        // Of calls that begin at once, callers come first.
+        let depth = if unit == Unit::Calls {
+            order.number(one.node)
+        } else {
+            0
+        };
+        (one.since_ns, depth)
+    });
     let sorted = || by_time.iter().map(|number| &samples[*number as usize]);
     let mut columns = Columns::default();
     let mut before = 0;

@@ -11,20 +11,53 @@ export function activity(profile, counts, { rows, height, range: [from, to], bin
   const kinds = about.states.length
   const sums = new Float64Array(height * kinds * bins)
   const scale = bins / Math.max(1, to - from)
-  const isLong = isTime(profile) || isCalls(profile)
+  const isWait = isTime(profile)
+  const startOf = sample => (rows[tasks[sample]] * kinds + states[sample]) * bins
+  const isSeen = sample => rows[tasks[sample]] >= 0 && (!stacks[sample] || counts[stacks[sample]])
+  if (isCalls(profile)) {
+    pieces(profile, (sample, at, length) => {
+      if (isSeen(sample)) spread(sums, startOf(sample), (at - from) * scale, length * scale, bins)
+    })
+    return { at: (row, state) => sums.subarray((row * kinds + state) * bins, (row * kinds + state + 1) * bins) }
+  }
   const end = firstFrom(times, to)
-  for (let sample = isLong ? 0 : firstFrom(times, from); sample < end; sample++) {
-    const row = rows[tasks[sample]]
-    const stack = stacks[sample]
-    if (row < 0 || (stack && !counts[stack])) continue
-    const start = (row * kinds + states[sample]) * bins
-    if (isLong) spread(sums, start, (times[sample] - from) * scale, weights[sample] * scale, bins)
+  for (let sample = isWait ? 0 : firstFrom(times, from); sample < end; sample++) {
+    if (!isSeen(sample)) continue
+    const start = startOf(sample)
+    if (isWait) spread(sums, start, (times[sample] - from) * scale, weights[sample] * scale, bins)
     else sums[start + Math.floor((times[sample] - from) * scale)] += weights ? weights[sample] : 1
   }
   return { at: (row, state) => sums.subarray((row * kinds + state) * bins, (row * kinds + state + 1) * bins) }
 }
 
-/** Adds to each stretch what of a wait, or of a call, lies in it. */
+/**
+ * Calls `take` with each piece of a call's own time: its sample, when the piece begins, and its length. While a call
+ * that it makes goes on, a call's own time waits.
+ */
+function pieces({ times, tasks, weights }, take) {
+  const threads = new Map()
+  const pass = (thread, until) => {
+    while (thread.calls.length && thread.now < until) {
+      const call = thread.calls.at(-1)
+      const length = Math.min(call.left, until - thread.now)
+      if (length > 0) take(call.sample, thread.now, length)
+      call.left -= length
+      thread.now += length
+      if (call.left <= 0) thread.calls.pop()
+    }
+    if (!thread.calls.length) thread.now = until
+  }
+  for (let sample = 0; sample < times.length; sample++) {
+    const task = tasks[sample]
+    if (!threads.has(task)) threads.set(task, { now: times[sample], calls: [] })
+    const thread = threads.get(task)
+    pass(thread, times[sample])
+    thread.calls.push({ sample, left: weights?.[sample] ?? 1 })
+  }
+  for (const thread of threads.values()) pass(thread, Infinity)
+}
+
+/** Adds to each stretch what of a wait, or of a piece of a call, lies in it. */
 function spread(sums, start, from, length, bins) {
   const [first, last] = [Math.max(0, from), Math.min(bins, from + length)]
   for (let bin = Math.floor(first); bin < last; bin++) {
@@ -48,11 +81,12 @@ export function heat(profile, counts, tasks, end) {
   const cells = new Float64Array(columns * HEAT_ROWS)
   const cell = column / HEAT_ROWS
   const isLong = isTime(profile) || isCalls(profile)
-  for (let sample = 0; sample < times.length; sample++) {
-    if (!counts[stacks[sample]] || (tasks && !tasks.has(profile.tasks[sample]))) continue
-    const at = times[sample] / cell
-    if (isLong) spread(cells, 0, at, weights[sample] / cell, cells.length)
-    else cells[Math.floor(at)] += weights ? weights[sample] : 1
+  const isSeen = sample => counts[stacks[sample]] && (!tasks || tasks.has(profile.tasks[sample]))
+  const put = (sample, at, length) => isSeen(sample) && spread(cells, 0, at / cell, length / cell, cells.length)
+  if (isCalls(profile)) pieces(profile, put)
+  for (let sample = 0; sample < times.length && !isCalls(profile); sample++) {
+    if (isLong) put(sample, times[sample], weights[sample])
+    else if (isSeen(sample)) cells[Math.floor(times[sample] / cell)] += weights ? weights[sample] : 1
   }
   // Of waits and calls they have the number of threads in them.
   if (isLong) cells.forEach((threads, at) => (cells[at] = threads * cell * about.tick_ns))

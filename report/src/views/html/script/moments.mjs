@@ -77,16 +77,19 @@ function chartOfCalls(profile, filter, task, { range: [from, to], slots }) {
     if (tasks[sample] !== task || !filter.counts[stacks[sample]]) continue
     const own = weights?.[sample] ?? 1
     const path = pathOf(profile, filter, stacks[sample]).slice(0, LEVELS_MAX)
-    // Callers first: a call begins within them, or with them.
-    const goesOn = (box, group) => box?.group === group && (start < box.to || start === box.from)
+    // Callers go on, also those whose end is not in the trace: their own time isn't known.
     let level = 0
-    for (; level < path.length && goesOn(open[level], path[level][0]); level++) open[level].to += own
+    const isCaller = () => level < path.length - 1
+    const goesOn = (box, group) => box?.group === group && (start < box.to || start === box.from || isCaller())
+    for (; level < path.length && goesOn(open[level], path[level][0]); level++) {
+      open[level].to = Math.max(open[level].to, start) + own
+    }
     for (; level < path.length; level++) {
       const before = open[level]
       if (before && before.from >= from && slotOf(before.from) === slotOf(start) && own < slot) break
       open.length = level
       const [group, ways] = path[level]
-      open.push({ group, level, from: start, to: start + own, found: ways })
+      open.push({ group, level, from: start, to: start + Math.max(1, own), found: ways })
       boxes.push(open[level])
     }
   }
