@@ -196,7 +196,7 @@ fn a_page_is_written_beside_the_recording_and_takes_the_filters() {
     let narrow = page(&["--focus", "^seldom$"]);
     assert!(narrow.contains("<bdi>seldom</bdi>") && !narrow.contains("<bdi>often</bdi>"));
     assert!(narrow.contains("left out by filters"));
-    assert!(narrow.contains("<li>chosen by --focus ^seldom$</li>"));
+    assert!(narrow.contains("<li>chosen by --focus &#39;^seldom$&#39;</li>"));
     assert!(!whole.contains("chosen by"));
     let flags = ["--state", "all", "--from", "200ms", "--by", "module"];
     assert!(page(&flags).contains("<li>chosen by --state all --from 0.2s --by module</li>"));
