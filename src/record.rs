@@ -62,11 +62,9 @@ Examples:
   uniprof record -- ./server --port 80         a command, until it ends
   uniprof record -d 10s -- ./server            its first 10 seconds: then it is ended, too (--keep-running: not)
   uniprof record --runs 5 -o before -- ./server --test   five runs, for uniprof compare before after
-  uniprof record --frame-pointers -- ./server  small recordings of code that has frame pointers
   uniprof record --calls parse,reply -d 5s --elf app.elf qemu:/run/qmp.sock   single calls
   uniprof record --off-cpu -d 10s pid:1234     where its threads wait, too
-  uniprof record --keep 60s web                the last minute, for `uniprof save` to write
-  uniprof record --keep 60s --save-when 'silent for 2s' web
+  uniprof record --keep 60s --save-when 'silent for 2s' web   the last minute, for `uniprof save`, too
   uniprof record --boot --elf app.elf -- qemu-system-x86_64 -kernel app.elf   from the first instruction
   uniprof record --boot web -- xl create web.cfg   a Xen domain, likewise
   uniprof record -o - pid:1234 | ssh desk 'cat >run.uprof'
