@@ -409,7 +409,8 @@ impl<'a, 's> Unwinders<'a, 's> {
                 Some((bias, rules))
             });
         let made = || {
-            let addresses = region.file_offset..region.file_offset + (region.end - region.start);
+            let length = region.end.saturating_sub(region.start);
+            let addresses = region.file_offset..region.file_offset.saturating_add(length);
             let rules = self.symbolizer.trampolines(region.module, addresses)?;
             Some((
                 region.start.wrapping_sub(region.file_offset),
