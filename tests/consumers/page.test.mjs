@@ -119,7 +119,8 @@ describe('page', { skip: MISSING }, () => {
       const numbers = found.map(one => one.numbers)
       deepStrictEqual(numbers, top.map(one => one.slice(1, 5)))
       found.forEach((one, index) =>
-        ok(top[index][5].startsWith(one.name.replace(/…$/, '')), `${one.name}: ${top[index][5]}`),
+        // The page shortens long names in their middle.
+        ok(top[index][5].startsWith(one.name.split('…')[0]), `${one.name}: ${top[index][5]}`),
       )
       const apart = ['--processes', 'apart']
       const json = JSON.parse(uniprof('export', '--format', 'json', ...apart, ...args))

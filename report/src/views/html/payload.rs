@@ -30,7 +30,7 @@ use crate::profile::gather::{Sampled, names};
 use crate::profile::labels::{LabelId, Labels};
 use crate::profile::tree::{NodeId, ROOT, StackTree};
 use crate::recording::Recording;
-use crate::recording::processes::{space_is, task_name};
+use crate::recording::processes::{space_is, task_is, task_name};
 use crate::recording::rows::EffectiveRows;
 use crate::recording::unit::Unit;
 use crate::text::printable;
@@ -324,6 +324,7 @@ fn about(payload: &Payload, carried: &SampleTables<'_>, tick_ns: u64) -> Value {
         "is_weighted": !payload.weights.is_empty(),
         "recordings": names(recordings),
         "space_is": recordings.iter().map(|one| space_is(one)).collect::<Vec<_>>(),
+        "task_is": recordings.iter().map(|one| task_is(one)).collect::<Vec<_>>(),
         "lapses": lapses.collect::<Vec<_>>(),
         "bands": bands.collect::<Vec<_>>(),
         "states": states.collect::<Vec<_>>(),

@@ -90,13 +90,13 @@ class Builder {
   }
 
   sample(task, labels, weight) {
-    const { tasks, recordings, space_is } = this.profile.about
+    const { tasks, recordings, space_is, task_is } = this.profile.about
     const [recording, space, number, name] = tasks[task]
     const sample = new Message().numbers(1, this.places(labels)).numbers(2, [weight])
     const label = (key, text, number) =>
       sample.part(3, new Message().number(1, this.text(key)).number(2, text).number(3, number))
     label('thread', this.text(drawable(name)), 0)
-    label('vcpu', 0, number)
+    label(task_is[recording], 0, number)
     if (space) label(space_is[recording], 0, space)
     if (recordings.length > 1) label('recording', this.text(drawable(recordings[recording])), 0)
     this.made.part(2, sample)
