@@ -320,8 +320,7 @@ impl Args {
             "--reverse" => ["tree", "flame", "html"].contains(&view),
             "--depth" => ["tree", "callers", "slowest"].contains(&view),
             "--by" => !without_frames.contains(&view),
-            "--by-thread" => !without_threads.contains(&view),
-            _ => view != "annotate",
+            _ => !without_threads.contains(&view),
         };
         let given = [
             ("--min-share", self.min_share.is_some()),
@@ -329,7 +328,6 @@ impl Args {
             ("--depth", self.depth > 0),
             ("--by", selecting.by != ByFlag::Function),
             ("--by-thread", selecting.by_thread),
-            ("--no-inlines", selecting.no_inlines),
         ];
         for (option, _) in given.iter().filter(|(_, is_given)| *is_given) {
             if !asked.iter().any(|one| looks(option, one.view.name)) {
