@@ -257,12 +257,17 @@ impl<'a, 's> Unwinders<'a, 's> {
         let is_switched = switched.is_some();
         let mut rest =
             switched.unwrap_or_else(|| splice::go_on(&mut unwound, end, &recorded_chain, &memory));
-        let is_joined = !is_switched && rest.known < chain.len();
+        let is_joined = rest.known < chain.len();
         let mut kept = None;
         if is_joined {
             let found = self.kept_part(held, row, view, chain, rest.known);
             kept = found.map(|(frames, _)| frames);
-            rest.stop = found.map_or(rest.stop, |(_, stop)| stop.unwrap_or(end.stop));
+            let why = if is_switched {
+                Stop::BadPointer
+            } else {
+                end.stop
+            };
+            rest.stop = found.map_or(rest.stop, |(_, stop)| stop.unwrap_or(why));
         }
         let length = unwound.len() + kept.unwrap_or(chain.len()) - rest.from;
         // A rule that says where the return address is contradicts a chain that was not joined. Without any bytes all

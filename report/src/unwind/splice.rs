@@ -105,7 +105,7 @@ pub(crate) fn go_on_after_switch(
     Some(Rest {
         stop: recorded.stop,
         from,
-        known: chain.len(),
+        known: from,
     })
 }
 

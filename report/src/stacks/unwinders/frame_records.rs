@@ -20,11 +20,16 @@ pub(super) enum FrameRecord {
     Beginning,
 }
 
-/// The functions before `main`, or a thread's function, whose rules say that they have a caller.
-const BEGINNINGS: [&str; 3] = [
+/// The functions before `main`, or a thread's function, whose rules say that they have a caller. Those of Go are what its
+/// runtime calls the top frames of goroutines and threads.
+const BEGINNINGS: [&str; 7] = [
     "__libc_start_call_main",
     "__libc_start_main",
     "start_thread",
+    "runtime.goexit",
+    "runtime.goexit.abi0",
+    "runtime.mstart",
+    "runtime.mstart.abi0",
 ];
 
 impl Unwinders<'_, '_> {
