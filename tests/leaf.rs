@@ -275,7 +275,9 @@ fn a_register_with_data_leads_to_no_caller() {
     for flags in [&["--stack=8K"][..], &["--frame-pointers"]] {
         let stacks = recorded(folder.path(), flags, &program, &[]);
         nearly_all(&stacks, "leaf", "holding;wide;leaf");
-        let invented = stacks.iter().any(|(stack, _)| stack.contains(";holding"));
+        // Before its caller's frame is as large, a stack has all its callers.
+        let is_true = |stack: &str| !stack.contains(";holding") || stack.contains(";outer;holding");
+        let invented = stacks.iter().any(|(stack, _)| !is_true(stack));
         assert!(!invented, "{stacks:#?}");
         let report = kit::uniprof()
             .args(["report", "--top"])
