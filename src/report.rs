@@ -15,7 +15,7 @@ use uniprof_report::recording::{Recording, Unit};
 use uniprof_report::source_files::SourceFiles;
 use uniprof_report::text::in_percent;
 use uniprof_report::views::phases::Phase;
-use uniprof_report::views::{Content, FlagValue, Form, Needs, Output, Renderer, View};
+use uniprof_report::views::{Content, FlagValue, Form, Needs, Output, Renderer, VIEWS, View};
 use uprof::State;
 
 /// Show where the time went: tables, trees and flame graphs
@@ -335,7 +335,10 @@ impl Args {
                     .iter()
                     .map(|one| format!("--{}", one.view.name))
                     .collect();
-                bail!("{option} changes nothing in {}", views.join(", "));
+                let able = VIEWS.iter().filter(|one| looks(option, one.name));
+                let able: Vec<String> = able.map(|one| format!("--{}", one.name)).collect();
+                let (views, able) = (views.join(", "), able.join(", "));
+                bail!("{option} changes nothing in {views}: it is for {able}");
             }
         }
         Ok(())

@@ -201,6 +201,9 @@ pub(crate) fn gather_with(
 
 /// Whether the samples of some recordings stand for their own time each, and those of others for equal times.
 fn are_mixed(recordings: &[&Recording]) -> bool {
+    if recordings.len() < 2 {
+        return false;
+    }
     let first_unit = |recording: &&Recording| {
         recording.blocks().iter().find_map(|place| {
             let block = recording.samples(place).ok()?;
@@ -216,7 +219,7 @@ fn are_mixed(recordings: &[&Recording]) -> bool {
     };
     let mut units = recordings.iter().filter_map(first_unit);
     let first = units.next();
-    recordings.len() > 1 && units.any(|unit| Some(unit) != first)
+    units.any(|unit| Some(unit) != first)
 }
 
 /// The unit of recordings if nobody chose one: that of the first sample in `states` (if empty: running), else

@@ -1,6 +1,6 @@
 //! The images in the guest's address space. Input: an address. Output: a module and the address in its image.
 
-use super::rules::UnwindRules;
+use super::rules::{FoundRule, UnwindRules};
 use crate::images::{Image, ImageAddress};
 use std::sync::Arc;
 
@@ -93,6 +93,11 @@ impl Modules {
         piece.get((number & ((1 << PLACE_BITS) - 1)) as usize)
     }
 
+    /// The module that has `address`.
+    pub(super) fn at(&self, address: u64) -> Option<&Module> {
+        self.get(self.find(address)?)
+    }
+
     /// How many pieces there are.
     pub(super) fn pieces(&self) -> usize {
         self.0.len()
@@ -110,6 +115,11 @@ fn pieces(modules: &[Module]) -> Vec<Arc<Vec<Module>>> {
 impl Module {
     pub(super) fn image_address(&self, address: u64) -> ImageAddress {
         ImageAddress(address.wrapping_sub(self.bias))
+    }
+
+    /// The rule at a guest address.
+    pub(super) fn rule(&self, address: u64) -> Option<FoundRule<'_>> {
+        self.rules.find(self.image_address(address))
     }
 }
 

@@ -40,7 +40,7 @@ pub(super) fn landing<C: Cpu>(modules: &Modules, address: u64) -> Landing {
     // A trampoline is returned to at its first byte.
     let module = [address.wrapping_sub(1), address]
         .into_iter()
-        .find_map(|at| modules.get(modules.find(at)?));
+        .find_map(|at| modules.at(at));
     let Some(module) = module else {
         return Landing::Unmapped;
     };

@@ -250,7 +250,7 @@ pub(super) fn scan<C: Cpu>(
         let at = floor.checked_add(index * 8)?;
         let word = C::ARCH.without_signature(memory.word(at)?);
         let before = word.wrapping_sub(1);
-        let module = modules.find(before).and_then(|number| modules.get(number));
+        let module = modules.at(before);
         if !module.is_some_and(|module| may_be_scanned::<C>(module, before)) {
             continue;
         }

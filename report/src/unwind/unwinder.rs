@@ -221,7 +221,7 @@ impl Unwinder {
 
     /// The only place in `code` that takes the address of the function at `start`, or of a word that holds it.
     pub(crate) fn address_taken_in(&self, code: Range<u64>, start: u64) -> Option<u64> {
-        let module = self.modules.get(self.modules.find(code.start)?)?;
+        let module = self.modules.at(code.start)?;
         let image = module.image.as_ref().filter(|image| image.tells_code())?;
         let length_bytes = code.end.checked_sub(code.start)?;
         (length_bytes <= CALLER_BYTES_MAX).then(|| work::take(length_bytes))?;
@@ -247,8 +247,7 @@ impl Unwinder {
 
     /// The call before `return_address`; `None` if the code is not known, or there is none.
     pub(crate) fn call_before(&self, return_address: u64) -> Option<Call> {
-        let number = self.modules.find(return_address.wrapping_sub(1))?;
-        let module = self.modules.get(number)?;
+        let module = self.modules.at(return_address.wrapping_sub(1))?;
         let image = module.image.as_ref().filter(|image| image.tells_code())?;
         let call = match self.arch {
             Arch::X86_64 => call_at::<X86_64>(image, module.image_address(return_address)),
@@ -293,18 +292,17 @@ impl Unwinder {
     /// What the rule of the function at `frame` says of its record of frame pointers.
     pub(crate) fn record_rule(&self, frame: &Frame) -> RecordRule {
         let address = frame.lookup_address();
-        let module = self.modules.find(address);
-        let module = module.and_then(|number| self.modules.get(number));
+        let module = self.modules.at(address);
         let Some(module) = module.filter(|_| self.arch == Arch::X86_64) else {
             return RecordRule::Unsaid;
         };
-        let at = |address| module.rules.find(module.image_address(address));
         let of_signal = || {
             module
                 .rules
                 .find_signal(module.image_address(frame.address))
         };
-        let found = at(address).or_else(|| at(frame.address)).or_else(of_signal);
+        let exact = || module.rule(frame.address);
+        let found = module.rule(address).or_else(exact).or_else(of_signal);
         let Some((rule, set)) = found.and_then(|found| Some((found.rule()?, found.set))) else {
             return RecordRule::Unsaid;
         };
@@ -381,20 +379,14 @@ impl Unwinder {
 
     /// Whether a function of Go's program begins at `address`, to which no call returns.
     fn is_switch(&self, address: u64) -> bool {
-        let module = self
-            .modules
-            .find(address)
-            .and_then(|number| self.modules.get(number));
-        let has_rule = |module: &Module| module.rules.find(module.image_address(address)).is_some();
-        self.has_frameless() && module.is_some_and(has_rule) && self.call_before(address).is_none()
+        let has_rule = |module: &Module| module.rule(address).is_some();
+        self.has_frameless()
+            && self.modules.at(address).is_some_and(has_rule)
+            && self.call_before(address).is_none()
     }
 
     /// Whether the instruction before `address` is a system call, by the code of the image, if that is here.
     fn follows_syscall(&self, address: u64) -> bool {
-        let module = self
-            .modules
-            .find(address)
-            .and_then(|number| self.modules.get(number));
         let before = |module: &Module| {
             let image = module.image.as_ref().filter(|image| image.tells_code());
             image.is_none_or(|image| {
@@ -402,7 +394,7 @@ impl Unwinder {
                 code.is_some_and(|code| code == [0x0f, 0x05])
             })
         };
-        self.arch == Arch::X86_64 && module.is_some_and(before)
+        self.arch == Arch::X86_64 && self.modules.at(address).is_some_and(before)
     }
 
     /// The action at `address`, from the table (slow).
@@ -410,7 +402,7 @@ impl Unwinder {
         let at = |address: u64| {
             let number = self.modules.find(address)?;
             let module = self.modules.get(number)?;
-            let found = module.rules.find(module.image_address(address))?;
+            let found = module.rule(address)?;
             Some((number, found))
         };
         let is_trap =
@@ -607,8 +599,7 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
                     && let Some(frame) = self.frames.last_mut()
                 {
                     let module = unwinder.modules.get(module);
-                    let is_inside =
-                        module.is_some_and(|it| it.rules.find(it.image_address(pc)).is_some());
+                    let is_inside = module.is_some_and(|module| module.rule(pc).is_some());
                     // Behind its last instruction it is named by that.
                     frame.kind = match kind {
                         FrameKind::Exact if !is_inside => FrameKind::Return,
@@ -761,8 +752,7 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
         // A register that is zero says that a stack ends where it was read from a record, or where a program's image
         // begins; in other code it is data.
         let is_linked = self.frames.last().is_some_and(|frame| {
-            let module = unwinder.modules.find(frame.lookup_address());
-            let module = module.and_then(|number| unwinder.modules.get(number));
+            let module = unwinder.modules.at(frame.lookup_address());
             let is_of_image = module.is_some_and(|module| module.rules.are_of_image());
             frame.kind == FrameKind::Return && (frame.found == Found::FramePointer || is_of_image)
         });

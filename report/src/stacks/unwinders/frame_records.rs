@@ -20,8 +20,8 @@ pub(super) enum FrameRecord {
     Beginning,
 }
 
-/// The functions before `main`, or a thread's function, whose rules say that they have a caller. Those of Go are what its
-/// runtime calls the top frames of goroutines and threads.
+/// The functions before `main`, or a thread's function, whose rules say that they have a caller. Those of Go are what
+/// its runtime calls the top frames of goroutines and threads.
 const BEGINNINGS: [&str; 7] = [
     "__libc_start_call_main",
     "__libc_start_main",

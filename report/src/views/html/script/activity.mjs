@@ -18,9 +18,8 @@ export function activity(profile, counts, { rows, height, range: [from, to], bin
     pieces(profile, (sample, at, length) => {
       if (isSeen(sample)) spread(sums, startOf(sample), (at - from) * scale, length * scale, bins)
     })
-    return { at: (row, state) => sums.subarray((row * kinds + state) * bins, (row * kinds + state + 1) * bins) }
   }
-  const end = firstFrom(times, to)
+  const end = isCalls(profile) ? 0 : firstFrom(times, to)
   for (let sample = isWait ? 0 : firstFrom(times, from); sample < end; sample++) {
     if (!isSeen(sample)) continue
     const start = startOf(sample)
