@@ -24,7 +24,9 @@ use crate::source::handled::HandledExits;
 use crate::source::plan::Plan;
 use crate::source::ring::Sink;
 use crate::source::schedule::{PeriodSlot, Turn};
+use crate::sys::bell::Bell;
 use crate::sys::clock::monotonic_ns;
+use crate::sys::perf::Event;
 use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
@@ -158,8 +160,15 @@ pub trait Observer: Send {
         let _ = (space, time_ns);
     }
 
-    /// Reads what can't wait until the next look; returns how long the next call may wait.
-    fn poll(&mut self) -> Duration {
+    /// Events whose ring buffers it reads. When the kernel has filled one to its watermark, [`Observer::poll`] is due.
+    fn events(&self) -> Vec<Arc<Event>> {
+        Vec::new()
+    }
+
+    /// Reads what can't wait until the next look: `is_filled` says that there is much in a ring buffer. Returns how
+    /// long the next call may wait otherwise.
+    fn poll(&mut self, is_filled: bool) -> Duration {
+        let _ = is_filled;
         Duration::MAX
     }
 
@@ -399,6 +408,11 @@ pub trait Pushed: Send {
     /// # Errors
     /// Says why sampling can't be started.
     fn start(&mut self) -> Result<(), SourceError>;
+
+    /// Ends [`Pushed::wait`] when `bell` rings, if the source can.
+    fn listen(&mut self, bell: Arc<Bell>) {
+        let _ = bell;
+    }
 
     /// Waits until enough samples have come to drain them, a signal came or `timeout_ms` passed.
     ///

@@ -13,5 +13,6 @@ pub mod thread_times;
 pub mod perf;
 pub mod tracefs;
 pub mod ring_buffer;
+pub mod bell;
 pub mod guardian_process;
 pub mod xen;

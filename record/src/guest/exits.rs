@@ -16,10 +16,16 @@ pub fn places(spent: &Spent) -> Vec<(Place, u64)> {
     all.filter(|(_, ns)| *ns > 0).collect()
 }
 
+/// A guest that exits often does so for the same few causes: where their sums are is found without a hash table.
+const RECENT: usize = 64;
+
 /// The exits of an interval.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ExitTable {
-    sums: HashMap<(Task, ExitCause), Sum>,
+    sums: Vec<((Task, ExitCause), Sum)>,
+    by_cause: HashMap<(Task, ExitCause), usize>,
+    /// Where the last sum of each of these groups of causes is.
+    recent: [usize; RECENT],
 }
 
 #[derive(Debug, Default)]
@@ -27,8 +33,18 @@ struct Sum {
     count: u64,
     seen: u64,
     spent: Spent,
-    /// Number of exits by rounded length.
-    lengths: HashMap<u64, u64>,
+    /// Number of exits by rounded length, in order.
+    lengths: Vec<(u64, u64)>,
+}
+
+impl Default for ExitTable {
+    fn default() -> Self {
+        ExitTable {
+            sums: Vec::new(),
+            by_cause: HashMap::new(),
+            recent: [0; RECENT],
+        }
+    }
 }
 
 impl ExitTable {
@@ -46,7 +62,11 @@ impl ExitTable {
         }
         let paused_ns = spent[usize::from(Place::Paused.number())];
         let length_ns = spent.iter().sum::<u64>() - paused_ns;
-        *sum.lengths.entry(Exits::rounded(length_ns)).or_default() += 1;
+        let length_ns = Exits::rounded(length_ns);
+        match sum.lengths.binary_search_by_key(&length_ns, |of| of.0) {
+            Ok(at) => sum.lengths[at].1 += 1,
+            Err(at) => sum.lengths.insert(at, (length_ns, 1)),
+        }
     }
 
     /// Says that exits of `task` were added from `watched_ns` of `all_ns` only: they stand for the others, too.
@@ -55,7 +75,7 @@ impl ExitTable {
             let scaled = u128::from(n) * u128::from(all_ns) / u128::from(watched_ns.max(1));
             u64::try_from(scaled).unwrap_or(u64::MAX)
         };
-        let of_task = self.sums.iter_mut().filter(|((one, _), _)| *one == task);
+        let of_task = (self.sums.iter_mut()).filter(|((one, _), _)| *one == task);
         for (_, sum) in of_task {
             sum.count = scaled(sum.count);
             sum.spent = sum.spent.map(scaled);
@@ -63,39 +83,42 @@ impl ExitTable {
     }
 
     fn sum_of(&mut self, task: Task, cause: ExitCause) -> &mut Sum {
-        let is_full = self.sums.len() >= CAUSES_MAX && !self.sums.contains_key(&(task, cause));
-        let cause = if is_full {
-            ExitCause {
-                address: None,
-                argument: None,
-                ..cause
-            }
-        } else {
-            cause
-        };
-        self.sums.entry((task, cause)).or_default()
+        let bits = cause.address.unwrap_or(0) ^ cause.argument.unwrap_or(0) << 8 ^ cause.reason;
+        // Multiplicative hashing (Knuth, volume 3, section 6.4). Causes that meet in a group only cost time.
+        let group = bits.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - RECENT.ilog2());
+        let mut at = self.recent[group as usize];
+        if (self.sums.get(at)).is_none_or(|(key, _)| *key != (task, cause)) {
+            at = self.place_of(task, cause);
+            self.recent[group as usize] = at;
+        }
+        &mut self.sums[at].1
+    }
+
+    fn place_of(&mut self, task: Task, mut cause: ExitCause) -> usize {
+        if self.sums.len() >= CAUSES_MAX && !self.by_cause.contains_key(&(task, cause)) {
+            (cause.address, cause.argument) = (None, None);
+        }
+        *self.by_cause.entry((task, cause)).or_insert_with(|| {
+            self.sums.push(((task, cause), Sum::default()));
+            self.sums.len() - 1
+        })
     }
 
     /// The exits between the two times, in order of vCPU and cause. The table is empty afterwards.
     pub fn take(&mut self, first_ns: u64, last_ns: u64) -> Vec<Exits> {
-        let mut all: Vec<Exits> = self
-            .sums
-            .drain()
-            .map(|((task, cause), sum)| {
-                let mut lengths: Vec<_> = sum.lengths.into_iter().collect();
-                lengths.sort_unstable();
-                Exits {
-                    task,
-                    first_ns,
-                    last_ns,
-                    cause,
-                    count: sum.count,
-                    seen: sum.seen,
-                    spent: places(&sum.spent),
-                    lengths,
-                }
-            })
-            .collect();
+        self.by_cause.clear();
+        let sums = self.sums.drain(..);
+        let all = sums.map(|((task, cause), sum)| Exits {
+            task,
+            first_ns,
+            last_ns,
+            cause,
+            count: sum.count,
+            seen: sum.seen,
+            spent: places(&sum.spent),
+            lengths: sum.lengths,
+        });
+        let mut all: Vec<Exits> = all.collect();
         all.sort_unstable_by_key(|exits| (exits.task, exits.cause));
         all
     }

@@ -84,6 +84,12 @@ impl Pauses {
     /// Nanoseconds between two times in which the recorder had the guest paused.
     pub fn within(&self, first_ns: u64, last_ns: u64) -> u64 {
         let slack_ns = self.slack_ns;
+        let last = self.known.back();
+        if self.lasting_ns == 0
+            && last.is_none_or(|(_, end)| end.saturating_add(slack_ns) <= first_ns)
+        {
+            return 0;
+        }
         let ended = |pause: &(u64, u64)| pause.1.saturating_add(slack_ns) <= first_ns;
         let known = self.known.range(self.known.partition_point(ended)..);
         let lasting = (self.lasting_ns > 0).then_some((self.lasting_ns, u64::MAX));

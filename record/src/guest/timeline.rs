@@ -201,18 +201,19 @@ impl Timeline {
         } else if let (Some(unclear), Place::Unknown) = (&mut self.unclear, place) {
             unclear.add(self.cpu, ran_ns);
         }
-        let parts = [
-            (place, counted, ran_ns),
-            (Place::Paused, Place::Paused, paused_ns),
-        ];
-        for (of_exit, place, ns) in parts {
-            self.of_exit[index(of_exit)] += ns;
-            self.spent[index(place)] += ns;
-            match self.cpu {
-                Cpu::On => {}
-                Cpu::Preempted => self.preempted_ns += ns,
-                Cpu::Asleep => self.asleep[index(place)] += ns,
-            }
+        self.spend(place, counted, ran_ns);
+        if paused_ns > 0 {
+            self.spend(Place::Paused, Place::Paused, paused_ns);
+        }
+    }
+
+    fn spend(&mut self, of_exit: Place, place: Place, ns: u64) {
+        self.of_exit[index(of_exit)] += ns;
+        self.spent[index(place)] += ns;
+        match self.cpu {
+            Cpu::On => {}
+            Cpu::Preempted => self.preempted_ns += ns,
+            Cpu::Asleep => self.asleep[index(place)] += ns,
         }
     }
 

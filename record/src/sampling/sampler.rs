@@ -23,7 +23,7 @@ use uprof::cpu::{SpecialRegisters, is_kernel_address};
 use uprof::{Arch, Details, Registers, Stop};
 
 /// The longest uninterrupted sleep, in nanoseconds.
-const NAP_NS: u64 = 50_000_000;
+const NAP_NS: u64 = 500_000_000;
 /// Most bytes copied from a second stack.
 const BEYOND_BYTES: usize = 4096;
 
@@ -265,13 +265,16 @@ fn pass_on(source: &mut dyn Pushed, sink: &mut Sink, control: &mut Control) -> E
             Err(error) => return Ending::Failed(error),
         };
         sink.report_losses();
+        sink.wake();
         if let Some(ending) = ending {
             return ending;
         }
         if life != Life::Alive {
             return Ending::of_life(life);
         }
-        let timeout_ms = control.milliseconds_left(monotonic_ns()).min(100);
+        let timeout_ms = control
+            .milliseconds_left(monotonic_ns())
+            .min(control.longest_wait_ms);
         if let Err(error) = source.wait(timeout_ms as u16) {
             return Ending::Failed(error);
         }

@@ -4,6 +4,7 @@ use crate::source::control::Ending;
 use crate::source::plan::Plan;
 use crate::source::{Facts, SourceError};
 use crate::sys::clock::{realtime_ns, start_late};
+use nix::errno::Errno;
 use nix::unistd::SysconfVar;
 use std::io;
 use std::thread::{Builder, Scope, ScopedJoinHandle};
@@ -92,6 +93,12 @@ pub fn clock_at(monotonic_ns: u64, later_ns: u64) -> ClockPair {
 /// The error of a recording whose start could not be written.
 pub fn not_written(error: io::Error) -> SourceError {
     SourceError(format!("cannot write the recording: {error}"))
+}
+
+/// The error of a thread that can't be woken.
+pub fn no_bell(errno: Errno) -> SourceError {
+    let advice = "raise the limit on open files (ulimit -n)";
+    SourceError::system("cannot start a thread", errno, advice)
 }
 
 /// Starts the writer's or encoder's thread.

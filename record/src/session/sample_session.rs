@@ -11,6 +11,7 @@ use crate::source::handled::HandledExits;
 use crate::source::plan::Plan;
 use crate::source::ring::ring;
 use crate::source::{Facts, HeldImage, Hot, MonitorSource, Source, SourceError, Vcpus};
+use crate::sys::bell::Bell;
 use crate::sys::clock::monotonic_ns;
 use crate::writing::encoder::{Encoder, NAP, Tally};
 use crate::writing::flight_recorder::Keep;
@@ -33,6 +34,8 @@ const BEFORE_BOOT_NS: u64 = 20_000_000;
 /// How long the sampler's thread waits before it lets go again of what it could not let go of, and looks whether the
 /// encoder has ended.
 const BETWEEN_RELEASES: Duration = Duration::from_millis(2);
+/// How long a monitor's recording waits for samples at most: the guest's rings when it ends.
+const LONGEST_WAIT_MS: u64 = 500;
 
 /// The outcome of a recording.
 #[derive(Debug, Clone)]
@@ -131,14 +134,14 @@ enum Destination<'o> {
     Window(Keep),
 }
 
-/// As [`record`], once for all kinds of output: copies of this function would make the recorder larger. The times of
-/// samples go to `reports`, if the source is the monitor of a guest.
+/// As [`record`], once for all kinds of output: copies of this function would make the recorder larger. `beside`, if
+/// the source is the monitor of a guest: where the times of its samples go, and what rings at the end.
 fn record_into(
     source: Source,
     destination: Destination<'_>,
     plan: &Plan,
     counters: Arc<Counters>,
-    reports: Option<HandledExits>,
+    beside: Option<(HandledExits, Arc<Bell>)>,
 ) -> Result<Summary, SourceError> {
     let Source {
         mut hot,
@@ -184,7 +187,7 @@ fn record_into(
         follows: plan.follow,
     });
     let metadata = bounds::metadata(&facts, plan);
-    let observer = Arc::new(SharedObserver::new(observer));
+    let observer = Arc::new(SharedObserver::new(observer).map_err(bounds::no_bell)?);
     let outlet = match destination {
         Destination::Output(output) => Outlet::recording(output, &metadata, clock),
         Destination::Window(keep) => {
@@ -194,8 +197,13 @@ fn record_into(
     let outlet = outlet.map_err(bounds::not_written)?;
     let mut encoder = Encoder::create(outlet, &facts, namer, clock, Arc::clone(&observer))
         .map_err(bounds::not_written)?;
-    let is_monitor = reports.is_some();
-    encoder.reports = reports;
+    let is_monitor = beside.is_some();
+    if let Some((handled, bell)) = beside {
+        encoder.reports = Some(handled);
+        if let Hot::Pushed(source) = &mut hot {
+            source.listen(bell);
+        }
+    }
     let monitor = monitor.zip(handled).map(|(monitor, handled)| {
         let part = MonitorPart {
             bytes: MonitorBytes::default(),
@@ -227,9 +235,16 @@ fn record_into(
         highest_rate_hz,
         is_guest,
     );
-    let longest_nap = longest_nap(is_guest || is_monitor, highest_rate_hz);
+    let is_pushed = matches!(hot, Hot::Pushed(_));
+    if is_pushed {
+        sink.ring(observer.bell());
+    }
+    let longest_nap = longest_nap(is_pushed, is_guest, highest_rate_hz);
     let mut control = Control::new(Arc::clone(&counters), plan.duration);
     control.until = until;
+    if is_monitor {
+        control.longest_wait_ms = LONGEST_WAIT_MS;
+    }
 
     observer.mark(false);
     let (ending, mut tally, monitor_samples) = std::thread::scope(|scope| {
@@ -241,10 +256,11 @@ fn record_into(
             tally.unwrap_or_else(|_| encoder.panicked(counters))
         })?;
         let monitor = monitor.map(|(monitor, part)| {
-            MonitorSession::start(scope, move |counters| {
+            MonitorSession::start(scope, move |counters, bell| {
                 let MonitorSource { source, plan } = monitor;
                 let output = Destination::Output(Box::new(part.bytes));
-                let summary = record_into(*source, output, &plan, counters, Some(part.handled));
+                let beside = Some((part.handled, bell));
+                let summary = record_into(*source, output, &plan, counters, beside);
                 summary.ok().map(|summary| summary.samples)
             })
         });
@@ -268,6 +284,7 @@ fn record_into(
         // Looking at all processes for the last time takes longer.
         let_go(&mut hot);
         observer.mark(true);
+        observer.bell().ring();
         // Its last samples belong to exits that are known now.
         let monitor_samples = monitor.and_then(MonitorSession::end);
         // The encoder may be waiting for its output with all notes in hand.
@@ -276,6 +293,7 @@ fn record_into(
             std::thread::sleep(BETWEEN_RELEASES);
         }
         drop(sink);
+        observer.bell().ring();
         while !encoding.is_finished() {
             let_go(&mut hot);
             std::thread::sleep(BETWEEN_RELEASES);
@@ -403,14 +421,15 @@ fn most_at_once(hot: &Hot) -> usize {
     }
 }
 
-/// How long the encoder may sleep. Waking it for one or two samples of a guest or its monitor costs more than the
-/// samples do. The ring has room for four rounds, including notes of a guest's code. Another process may map many files
-/// in a moment.
-fn longest_nap(has_few_notes: bool, rate_hz: f64) -> Duration {
-    if has_few_notes {
-        Duration::from_secs_f64(4.0 / rate_hz).clamp(NAP, 10 * NAP)
-    } else {
-        NAP
+/// How long the encoder may sleep, unless it has to write. What is pushed rings when it comes. Waking it for one or two
+/// samples of a guest costs more than the samples do. The ring has room for four rounds, including notes of a guest's
+/// code. A process that is stopped may map many files in a moment.
+fn longest_nap(is_pushed: bool, is_guest: bool, rate_hz: f64) -> Duration {
+    let rounds = Duration::try_from_secs_f64(4.0 / rate_hz).unwrap_or(Duration::MAX);
+    match (is_pushed, is_guest) {
+        (true, _) => Duration::MAX,
+        (_, true) => rounds.max(NAP),
+        _ => NAP,
     }
 }
 

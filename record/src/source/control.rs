@@ -42,6 +42,8 @@ pub struct Control {
     pub until: Vec<Range<u64>>,
     /// When sampling began.
     pub begun_ns: Option<u64>,
+    /// How long to wait for samples at most before looking whether to stop, in milliseconds.
+    pub longest_wait_ms: u64,
 }
 
 impl Control {
@@ -54,6 +56,7 @@ impl Control {
             stop_at_ns: None,
             until: Vec::new(),
             begun_ns: None,
+            longest_wait_ms: 100,
         }
     }
 

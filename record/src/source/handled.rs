@@ -30,7 +30,7 @@ pub struct ExitSpan {
 
 /// The exits of one vCPU's thread.
 #[derive(Debug)]
-struct History {
+pub struct History {
     task: Task,
     /// With their ends, in order of time.
     ended: VecDeque<(ExitSpan, u64)>,
@@ -88,25 +88,9 @@ impl Meeting {
         }
     }
 
-    /// Adds an exit that ended at `end_ns`.
-    pub fn ended(&mut self, thread: u32, span: ExitSpan, end_ns: u64) {
-        if let Some(history) = self.vcpus.get_mut(&thread) {
-            if history.ended.len() >= history.most {
-                history.ended.pop_front();
-            }
-            history.ended.push_back((span, end_ns));
-        }
-    }
-
-    /// Says that all exits before `until_ns` were added, but `open`, which lasts.
-    pub fn advance(&mut self, thread: u32, until_ns: u64, open: Option<ExitSpan>) {
-        if let Some(history) = self.vcpus.get_mut(&thread) {
-            (history.known_to_ns, history.open) = (until_ns, open);
-            let oldest_ns = until_ns.saturating_sub(KEPT_NS);
-            while (history.ended.front()).is_some_and(|(_, end_ns)| *end_ns < oldest_ns) {
-                history.ended.pop_front();
-            }
-        }
+    /// The exits of a vCPU's thread.
+    pub fn history(&mut self, thread: u32) -> Option<&mut History> {
+        self.vcpus.get_mut(&thread)
     }
 
     /// What the samples handled whose time is known. Those that handled nothing are forgotten; with `last`, also those
@@ -141,6 +125,23 @@ impl Meeting {
 }
 
 impl History {
+    /// Adds an exit that ended at `end_ns`.
+    pub fn ended(&mut self, span: ExitSpan, end_ns: u64) {
+        if self.ended.len() >= self.most {
+            self.ended.pop_front();
+        }
+        self.ended.push_back((span, end_ns));
+    }
+
+    /// Says that all exits before `until_ns` were added, but `open`, which lasts.
+    pub fn advance(&mut self, until_ns: u64, open: Option<ExitSpan>) {
+        (self.known_to_ns, self.open) = (until_ns, open);
+        let oldest_ns = until_ns.saturating_sub(KEPT_NS);
+        while (self.ended.front()).is_some_and(|(_, end_ns)| *end_ns < oldest_ns) {
+            self.ended.pop_front();
+        }
+    }
+
     fn at(&self, time_ns: u64) -> Option<ExitSpan> {
         if let Some(open) = self.open
             && open.began_ns <= time_ns
@@ -182,9 +183,12 @@ mod tests {
         }
         meeting.sampled(71, 15); // no vCPU's
         assert_eq!(meeting.take(false), []);
-        meeting.ended(70, span(10, Some(14)), 20);
-        meeting.ended(70, span(30, None), 40);
-        meeting.advance(70, 50, Some(span(44, None)));
+        meeting.history(70).unwrap().ended(span(10, Some(14)), 20);
+        meeting.history(70).unwrap().ended(span(30, None), 40);
+        meeting
+            .history(70)
+            .unwrap()
+            .advance(50, Some(span(44, None)));
         let handled = meeting.take(false);
         let found = handled.iter();
         let found = found.map(|one| (one.time_ns, one.cause.reason, one.place));
@@ -202,7 +206,10 @@ mod tests {
                 .iter()
                 .all(|one| (one.thread, one.task) == (70, TASK))
         );
-        meeting.advance(70, 61, Some(span(44, None)));
+        meeting
+            .history(70)
+            .unwrap()
+            .advance(61, Some(span(44, None)));
         assert_eq!(meeting.take(true).len(), 1);
         meeting.sampled(70, 100);
         assert_eq!((meeting.take(true), meeting.samples.len()), (vec![], 0));
@@ -213,7 +220,10 @@ mod tests {
         let both = HandledExits::new(&[(70, TASK)]);
         let mut meeting = both.meet();
         for time_ns in 0..2 * EXITS_MAX as u64 {
-            meeting.ended(70, span(2 * time_ns, None), 2 * time_ns + 1);
+            meeting
+                .history(70)
+                .unwrap()
+                .ended(span(2 * time_ns, None), 2 * time_ns + 1);
             meeting.sampled(70, time_ns);
         }
         assert_eq!(meeting.vcpus[&70].ended.len(), EXITS_MAX);

@@ -4,6 +4,8 @@
 //! the encoder, free ones back to the sampler. When none is free, the sampler drops the sample and counts it.
 
 use crate::source::slot::{Note, NoteKind, Slot};
+use crate::sys::bell::Bell;
+use std::sync::Arc;
 use std::time::Duration;
 use uprof::Task;
 use uprof::cold::LossReason;
@@ -32,6 +34,9 @@ pub struct Sink {
     /// By the number of the reason.
     lost: [Lost; LossReason::ALL.len()],
     written: u64,
+    /// Whether something was sent since the encoder was woken.
+    has_sent: bool,
+    bell: Option<Arc<Bell>>,
 }
 
 /// The encoder's end.
@@ -145,6 +150,8 @@ fn make(slots: usize, stack_bytes: usize, notes: usize) -> (Sink, Drain) {
         notes: notes_out,
         lost: Default::default(),
         written: 0,
+        has_sent: false,
+        bell: None,
     };
     let drain = Drain {
         samples: samples_in,
@@ -154,6 +161,21 @@ fn make(slots: usize, stack_bytes: usize, notes: usize) -> (Sink, Drain) {
 }
 
 impl Sink {
+    /// Lets [`Sink::wake`] ring `bell`. Without one, the encoder looks from time to time.
+    pub fn ring(&mut self, bell: Arc<Bell>) {
+        self.bell = Some(bell);
+    }
+
+    /// Wakes the encoder if something was sent since the last call. That takes a system call, which a guest that is
+    /// paused must not wait for.
+    pub fn wake(&mut self) {
+        if std::mem::take(&mut self.has_sent)
+            && let Some(bell) = &self.bell
+        {
+            bell.ring();
+        }
+    }
+
     /// Takes a free slot; if there is none, counts a dropped sample at `time_ns`.
     pub fn take(&mut self, time_ns: u64) -> Option<Box<Slot>> {
         let slot = self.samples.take();
@@ -177,6 +199,7 @@ impl Sink {
         const NAP: Duration = Duration::from_micros(500);
         let mut waited = false;
         while !self.has_room() && !patience.is_zero() {
+            self.wake();
             std::thread::sleep(NAP);
             *patience = patience.saturating_sub(NAP);
             waited = true;
@@ -189,6 +212,7 @@ impl Sink {
         // The queue can't be full, since it has as many entries as there are boxes.
         let _ = self.samples.full.push(slot);
         self.written += 1;
+        self.has_sent = true;
     }
 
     /// Number of slots.
@@ -209,6 +233,7 @@ impl Sink {
         };
         note.set(time_ns, task, kind, text);
         let _ = self.notes.full.push(note);
+        self.has_sent = true;
         true
     }
 

@@ -159,19 +159,20 @@ impl Event {
     /// # Errors
     /// The error of `perf_event_open`.
     pub fn open_tracepoint(id: u64, tid: i32) -> Result<Self, Errno> {
-        Self::open_records(abi::PERF_TYPE_TRACEPOINT, id, tid)
+        Self::open_records(abi::PERF_TYPE_TRACEPOINT, id, tid, 0)
     }
 
-    /// Opens the switches of thread `tid`: a record each time that it loses the processor or has one again.
+    /// Opens the switches of thread `tid`: a record each time that it loses the processor or has one again. Polling it
+    /// wakes when there are `filled_bytes` in its ring buffer, of any event that writes into that.
     ///
     /// # Errors
     /// The error of `perf_event_open`.
-    pub fn open_switches(tid: i32) -> Result<Self, Errno> {
+    pub fn open_switches(tid: i32, filled_bytes: u32) -> Result<Self, Errno> {
         let dummy = abi::PERF_COUNT_SW_DUMMY as u64;
-        Self::open_records(abi::PERF_TYPE_SOFTWARE, dummy, tid)
+        Self::open_records(abi::PERF_TYPE_SOFTWARE, dummy, tid, filled_bytes)
     }
 
-    fn open_records(kind: u32, config: u64, tid: i32) -> Result<Self, Errno> {
+    fn open_records(kind: u32, config: u64, tid: i32, filled_bytes: u32) -> Result<Self, Errno> {
         let mut attributes = abi::perf_event_attr {
             type_: kind,
             size: size_of::<abi::perf_event_attr>() as u32,
@@ -181,6 +182,7 @@ impl Event {
             ..Default::default()
         };
         attributes.__bindgen_anon_1.sample_period = 1;
+        attributes.__bindgen_anon_2.wakeup_watermark = filled_bytes;
         attributes.set_context_switch(u64::from(kind == abi::PERF_TYPE_SOFTWARE));
         attributes.set_sample_id_all(1);
         attributes.set_use_clockid(1);

@@ -106,11 +106,6 @@ impl RingBuffer {
         self.data_bytes
     }
 
-    /// Bytes of the records that were there at the last [`RingBuffer::look`] and were not taken.
-    pub fn unread_bytes(&self) -> u64 {
-        self.head.wrapping_sub(self.at)
-    }
-
     /// Reads the kernel's write position.
     pub fn look(&mut self) {
         let head = std::mem::offset_of!(abi::perf_event_mmap_page, data_head);
@@ -120,48 +115,85 @@ impl RingBuffer {
     /// The next record that was there at the last [`RingBuffer::look`].
     pub fn next(&self) -> Option<Next> {
         let header = self.header(self.at)?;
+        let (pid, time_ns) = self.stamp(header);
+        Some(Next {
+            kind: header.kind,
+            pid,
+            time_ns,
+        })
+    }
+
+    /// Process and time of the next record.
+    #[inline(always)]
+    fn stamp(&self, header: Header) -> (u32, u64) {
         // Offset of process, thread and time, according to `SAMPLE_TYPE` and `sample_id_all`.
         let stamp_at = if header.kind == abi::PERF_RECORD_SAMPLE {
             HEADER_BYTES + 8
         } else {
             header.bytes.saturating_sub(TRAILER_BYTES).max(HEADER_BYTES)
         };
-        let mut stamp = [0; 16];
-        if stamp_at + stamp.len() <= header.bytes {
-            self.copy(self.at.wrapping_add(stamp_at as u64), &mut stamp);
+        if stamp_at + 16 > header.bytes {
+            return (0, 0);
         }
-        let [ids, time] = [0, 8].map(|at| stamp[at..].first_chunk().copied().unwrap_or_default());
-        Some(Next {
-            kind: header.kind,
-            // The lower half is the process, the upper half the thread.
-            pid: u64::from_le_bytes(ids) as u32,
-            time_ns: u64::from_le_bytes(time),
-        })
+        let at = self.at.wrapping_add(stamp_at as u64);
+        // The lower half of the first word is the process, the upper half the thread.
+        (self.word(at) as u32, self.word(at.wrapping_add(8)))
     }
 
     /// Passes the next record to `each`: its type, its `misc` field and the bytes after the header. Then frees the
     /// record's bytes.
-    pub fn take(&mut self, mut each: impl FnMut(u32, u16, &[u8])) {
+    pub fn take(&mut self, each: impl FnOnce(u32, u16, &[u8])) {
         if let Some(header) = self.header(self.at) {
-            let mut whole = std::mem::take(&mut self.whole);
-            let body = &mut whole[..header.bytes - HEADER_BYTES];
-            self.copy(self.at.wrapping_add(HEADER_BYTES as u64), body);
-            each(header.kind, header.misc, body);
-            self.whole = whole;
+            self.pass(header, each);
         }
         self.skip();
+    }
+
+    /// As [`RingBuffer::take`], for all records up to `until_ns` that were there at the last [`RingBuffer::look`].
+    pub fn take_until(&mut self, until_ns: u64, mut each: impl FnMut(u32, u16, &[u8])) {
+        while let Some(header) = self.header(self.at) {
+            if self.stamp(header).1 > until_ns {
+                return;
+            }
+            self.pass(header, &mut each);
+            self.free_to(self.at.wrapping_add(header.bytes as u64));
+        }
+        // The kernel never writes an invalid header. If one is there, skip everything up to the head.
+        self.free_to(self.head);
     }
 
     /// Frees the bytes of the next record without reading it.
     pub fn skip(&mut self) {
         let bytes = self.header(self.at).map_or(0, |header| header.bytes);
-        self.at = self.at.wrapping_add(bytes as u64);
-        if self.header(self.at).is_none() {
-            // The kernel never writes an invalid header. If one is there, skip everything up to the head.
-            self.at = self.head;
-        }
+        let next = self.at.wrapping_add(bytes as u64);
+        // As in `take_until`.
+        let is_valid = self.header(next).is_some();
+        self.free_to(if is_valid { next } else { self.head });
+    }
+
+    fn free_to(&mut self, at: u64) {
+        self.at = at;
         let tail = std::mem::offset_of!(abi::perf_event_mmap_page, data_tail);
-        self.counter(tail).store(self.at, Ordering::Release);
+        self.counter(tail).store(at, Ordering::Release);
+    }
+
+    /// Passes the body of the next record, without a copy unless it wraps around the end.
+    fn pass(&mut self, header: Header, each: impl FnOnce(u32, u16, &[u8])) {
+        let bytes = header.bytes - HEADER_BYTES;
+        let start = (self.at as usize).wrapping_add(HEADER_BYTES) & (self.data_bytes - 1);
+        if start + bytes <= self.data_bytes {
+            // SAFETY: the data area begins one page behind the first, and is mapped.
+            let data = unsafe { self.page.as_ptr().byte_add(self.page_bytes + start) };
+            // SAFETY: the range lies inside the data area. The kernel does not write between tail and head, as the
+            // buffer is mapped for writing, and the tail stays until `each` is done.
+            let body = unsafe { std::slice::from_raw_parts(data.cast(), bytes) };
+            return each(header.kind, header.misc, body);
+        }
+        let mut whole = std::mem::take(&mut self.whole);
+        let body = &mut whole[..bytes];
+        self.copy(self.at.wrapping_add(HEADER_BYTES as u64), body);
+        each(header.kind, header.misc, body);
+        self.whole = whole;
     }
 
     /// Passes to `each` the ids of the threads that started, by the fork records that are still to be drained.
@@ -181,17 +213,17 @@ impl RingBuffer {
     }
 
     /// The header of the record at `at`; `None` after the last record, or if the header is not valid.
+    #[inline(always)]
     fn header(&self, at: u64) -> Option<Header> {
         if self.head.wrapping_sub(at) < HEADER_BYTES as u64 {
             return None;
         }
-        let mut header = [0; HEADER_BYTES];
-        self.copy(at, &mut header);
-        let bytes = usize::from(u16::from_le_bytes([header[6], header[7]]));
+        let header = self.word(at);
+        let bytes = (header >> 48) as usize;
         let can_be = (HEADER_BYTES..=self.data_bytes).contains(&bytes);
         can_be.then_some(Header {
-            kind: u32::from_le_bytes([header[0], header[1], header[2], header[3]]),
-            misc: u16::from_le_bytes([header[4], header[5]]),
+            kind: header as u32,
+            misc: (header >> 32) as u16,
             bytes,
         })
     }
@@ -205,6 +237,20 @@ impl RingBuffer {
         unsafe { AtomicU64::from_ptr(counter.cast()) }
     }
 
+    /// The eight bytes at position `at` of the stream of records.
+    #[inline(always)]
+    fn word(&self, at: u64) -> u64 {
+        let start = at as usize & (self.data_bytes - 1);
+        let mut word = [0; 8];
+        // All records begin at a multiple of eight.
+        if start + 8 <= self.data_bytes {
+            self.copy_flat(start, &mut word);
+        } else {
+            self.copy(at, &mut word);
+        }
+        u64::from_le_bytes(word)
+    }
+
     /// Copies data from position `at` of the stream of records, and wraps around the end if necessary.
     fn copy(&self, at: u64, into: &mut [u8]) {
         let start = at as usize & (self.data_bytes - 1);
@@ -214,6 +260,7 @@ impl RingBuffer {
         self.copy_flat(0, rest);
     }
 
+    #[inline(always)]
     fn copy_flat(&self, start: usize, into: &mut [u8]) {
         debug_assert!(start + into.len() <= self.data_bytes);
         // SAFETY: the data area begins one page behind the first, and is mapped.

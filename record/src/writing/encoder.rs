@@ -35,7 +35,7 @@ use uprof::{Durations, State, Task};
 
 /// A killed recorder loses at most this much, plus the records in the kernel's buffers: less than a second in all, even
 /// on a busy machine.
-const FLUSH_NS: u64 = 400_000_000;
+const FLUSH_NS: u64 = 500_000_000;
 /// How long to sleep at most when there is nothing to do, unless a recording allows more; and at least.
 pub const NAP: Duration = Duration::from_millis(5);
 const SHORTEST_NAP: Duration = Duration::from_micros(100);
@@ -256,11 +256,14 @@ impl<W: Write> Encoder<W> {
         let mut tally = Tally::default();
         let mut flushed_ns = self.start_ns;
         let (mut last_nap, mut gathered) = (NAP, 0);
+        let mut sleeper = self.observer.sleeper();
+        let (mut is_filled, mut has_taken) = (false, false);
         loop {
             let finished = drain.is_finished();
             let (samples, notes) = self.take(&mut drain, &mut tally);
             gathered += samples;
-            let longest_nap = longest_nap.min(self.observer.poll());
+            has_taken |= samples + notes > 0;
+            let until_read = self.observer.poll(std::mem::take(&mut is_filled));
             let now_ns = monotonic_ns();
             if finished || now_ns.saturating_sub(flushed_ns) >= FLUSH_NS {
                 self.observe(now_ns, &mut tally);
@@ -272,7 +275,7 @@ impl<W: Write> Encoder<W> {
                 }
                 let result = self.flush(finished);
                 self.check(result, &mut tally, counters);
-                flushed_ns = now_ns;
+                (flushed_ns, has_taken) = (now_ns, false);
             }
             self.publish(&tally, counters, now_ns);
             if finished {
@@ -280,9 +283,14 @@ impl<W: Write> Encoder<W> {
                 return tally;
             }
             if samples + notes == 0 {
-                last_nap = nap(last_nap, gathered, drain.slots(), longest_nap);
+                // An observer of ring buffers has something in any case.
+                let is_idle = !has_taken && sleeper.events.is_empty();
+                let flush_ns = flushed_ns.saturating_add(FLUSH_NS << u32::from(is_idle));
+                let until_flush = Duration::from_nanos(flush_ns.saturating_sub(now_ns));
+                let longest = longest_nap.min(until_read).min(until_flush);
+                last_nap = nap(last_nap, gathered, drain.slots(), longest);
                 gathered = 0;
-                std::thread::sleep(last_nap);
+                is_filled = sleeper.sleep(last_nap);
             }
         }
     }

@@ -2,12 +2,17 @@
 //! the end of sampling, so that processor time is counted for exactly that time.
 
 use crate::source::{Observations, Observer};
+use crate::sys::bell::{Bell, Sleeper};
 use crate::sys::clock::monotonic_ns;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use nix::errno::Errno;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// An observer, and those of its results that were not taken yet.
-pub struct SharedObserver(Mutex<Inner>);
+pub struct SharedObserver {
+    inner: Mutex<Inner>,
+    bell: Arc<Bell>,
+}
 
 struct Inner {
     /// `None` if there is no observer, and after its last call.
@@ -20,12 +25,33 @@ struct Inner {
 
 impl SharedObserver {
     /// Shares `observer`, if there is one.
-    pub fn new(observer: Option<Box<dyn Observer>>) -> Self {
-        SharedObserver(Mutex::new(Inner {
-            observer,
-            marked: Observations::default(),
-            ended_ns: None,
-        }))
+    ///
+    /// # Errors
+    /// There are too many open files.
+    pub fn new(observer: Option<Box<dyn Observer>>) -> Result<Self, Errno> {
+        Ok(SharedObserver {
+            inner: Mutex::new(Inner {
+                observer,
+                marked: Observations::default(),
+                ended_ns: None,
+            }),
+            bell: Arc::new(Bell::new()?),
+        })
+    }
+
+    /// The encoder, which sleeps until the observer has something to read or the bell rings.
+    pub fn sleeper(&self) -> Sleeper {
+        let inner = self.inner();
+        let events = inner.observer.as_ref().map(|observer| observer.events());
+        Sleeper {
+            bell: Arc::clone(&self.bell),
+            events: events.unwrap_or_default(),
+        }
+    }
+
+    /// What wakes the encoder.
+    pub fn bell(&self) -> Arc<Bell> {
+        Arc::clone(&self.bell)
     }
 
     /// Returns the changes since the last call.
@@ -45,12 +71,12 @@ impl SharedObserver {
         }
     }
 
-    /// Reads what can't wait until the next look; returns how long the next call may wait.
-    pub fn poll(&self) -> Duration {
+    /// Reads what can't wait until the next look; returns how long the next call may wait. See [`Observer::poll`].
+    pub fn poll(&self, is_filled: bool) -> Duration {
         let observer = &mut self.inner().observer;
         observer
             .as_mut()
-            .map_or(Duration::MAX, |observer| observer.poll())
+            .map_or(Duration::MAX, |observer| observer.poll(is_filled))
     }
 
     /// Reads processor time when sampling begins, and when it has ended (`last`). The next call of
@@ -79,6 +105,6 @@ impl SharedObserver {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -18,6 +18,7 @@ use crate::sys::thread_times::ThreadTimes;
 use events::{Decoder, Tracepoints};
 use nix::errno::Errno;
 use slices::Slices;
+use std::sync::Arc;
 use std::time::Duration;
 use uprof::Task;
 use uprof::cold::{Loss, LossReason, ProcessTime, VcpuTime};
@@ -26,11 +27,11 @@ use uprof::cold::{Loss, LossReason, ProcessTime, VcpuTime};
 const RINGS_BYTES: usize = 64 << 20;
 const RING_BYTES_MIN: usize = 64 << 10;
 const RING_BYTES_MAX: usize = 2 << 20;
-/// How long the ring buffers are left alone. The longest time is for the largest ones.
-const READ_AFTER_NS_MIN: u64 = 4_000_000;
-const READ_AFTER_NS_MAX: u64 = 40_000_000;
-/// The part of a ring buffer that is to be filled between two reads.
-const FILLED_PART: u64 = 8;
+/// The part of a ring buffer that is filled when it is read, and how much that is at least.
+const FILLED_PART: usize = 4;
+const FILLED_BYTES_MIN: usize = 32 << 10;
+/// How long the ring buffers are left alone at least, and where exits are recorded in slices, whose breaks are short.
+const READ_AFTER_NS: u64 = 4_000_000;
 
 /// A vCPU's thread.
 #[derive(Debug, Clone, Copy)]
@@ -53,8 +54,8 @@ struct Watched {
     slices: Slices,
     /// KVM's tracepoints.
     exits: Vec<Event>,
-    /// Kept open: it owns the ring buffer.
-    _switches: Event,
+    /// It owns the ring buffer.
+    switches: Arc<Event>,
 }
 
 /// Reads the events of all vCPUs.
@@ -123,7 +124,9 @@ fn watch(
     now_ns: u64,
     most_exits_hz: u64,
 ) -> Result<Watched, Errno> {
-    let switches = Event::open_switches(thread.tid)?;
+    let bytes = pages * page_bytes();
+    let filled_bytes = (bytes / FILLED_PART).max(FILLED_BYTES_MIN);
+    let switches = Event::open_switches(thread.tid, filled_bytes as u32)?;
     let ring = RingBuffer::map(&switches, pages)?;
     let exits = tracepoints.ids().map(|id| {
         let event = Event::open_tracepoint(id, thread.tid)?;
@@ -139,17 +142,8 @@ fn watch(
         delay_ns: 0,
         slices: Slices::new(most_exits_hz, now_ns),
         exits,
-        _switches: switches,
+        switches: Arc::new(switches),
     })
-}
-
-/// How long a ring buffer with room for `room_bytes` may be left alone, if `came_bytes` came in the last `since_ns`.
-fn read_after_ns(room_bytes: u64, came_bytes: u64, since_ns: u64) -> u64 {
-    let most_ns = READ_AFTER_NS_MAX * room_bytes / RING_BYTES_MAX as u64;
-    let filled_ns =
-        u128::from(since_ns) * u128::from(room_bytes) / u128::from(came_bytes.max(1) * FILLED_PART);
-    let filled_ns = u64::try_from(filled_ns).unwrap_or(u64::MAX);
-    filled_ns.min(most_ns).max(READ_AFTER_NS_MIN)
 }
 
 impl Watched {
@@ -187,57 +181,50 @@ impl HostObserver {
         let until_ns = monotonic_ns();
         self.pauses.take();
         let mut handled = self.handled.meet();
-        let since_ns = until_ns.saturating_sub(self.read_ns);
-        let mut wait_ns = READ_AFTER_NS_MAX;
+        let mut are_apart = false;
         for vcpu in &mut self.vcpus {
             vcpu.ring.look();
-            let came_bytes = vcpu.ring.unread_bytes();
-            while vcpu
-                .ring
-                .next()
-                .is_some_and(|next| next.time_ns <= until_ns)
-            {
-                let (timeline, pauses, table) = (&mut vcpu.timeline, &self.pauses, &mut self.table);
-                let lost = &mut self.lost;
-                let (handled, thread) = (&mut *handled, vcpu.thread);
-                let slices = &mut vcpu.slices;
-                vcpu.ring.take(|kind, misc, body| {
-                    let Some(record) = self.decoder.decode(kind, misc, body) else {
-                        return;
-                    };
-                    *lost += record.lost;
-                    let time_ns = record.time_ns;
-                    slices.advance(time_ns, timeline, pauses, table);
-                    if !slices.keeps(record.event) {
-                        return;
-                    }
-                    if record.event == VcpuEvent::Entry
-                        && let Some(span) = timeline.handles()
-                    {
-                        handled.ended(thread, span, record.time_ns);
-                    }
-                    timeline.handle(record.event, record.time_ns, pauses, table);
-                });
-            }
             let (timeline, pauses, table) = (&mut vcpu.timeline, &self.pauses, &mut self.table);
-            vcpu.slices.advance(until_ns, timeline, pauses, table);
+            let (slices, lost) = (&mut vcpu.slices, &mut self.lost);
+            let mut history = handled.history(vcpu.thread);
+            vcpu.ring.take_until(until_ns, |kind, misc, body| {
+                let Some(record) = self.decoder.decode(kind, misc, body) else {
+                    return;
+                };
+                *lost += record.lost;
+                let time_ns = record.time_ns;
+                slices.advance(time_ns, timeline, pauses, table);
+                if !slices.keeps(record.event) {
+                    return;
+                }
+                if record.event == VcpuEvent::Entry
+                    && let Some(history) = &mut history
+                    && let Some(span) = timeline.handles()
+                {
+                    history.ended(span, time_ns);
+                }
+                timeline.handle(record.event, time_ns, pauses, table);
+            });
+            slices.advance(until_ns, timeline, pauses, table);
             timeline.advance(until_ns, pauses);
+            if let Some(history) = history {
+                history.advance(until_ns, timeline.handles());
+            }
             if let Some(records) = vcpu.slices.records(until_ns) {
                 // Such an error only costs time.
                 let _ = (vcpu.exits.iter()).try_for_each(|event| event.enable(records));
             }
-            handled.advance(vcpu.thread, until_ns, vcpu.timeline.handles());
-            wait_ns = wait_ns.min(if vcpu.slices.are_apart() {
-                // Breaks between slices are short.
-                READ_AFTER_NS_MIN
-            } else {
-                read_after_ns(vcpu.ring.data_bytes() as u64, came_bytes, since_ns)
-            });
+            are_apart |= vcpu.slices.are_apart();
         }
         drop(handled);
         self.pauses.forget_before(until_ns);
         self.read_ns = until_ns;
-        self.next_read_ns = until_ns.saturating_add(wait_ns);
+        // The next flush reads in any case.
+        self.next_read_ns = if are_apart {
+            until_ns.saturating_add(READ_AFTER_NS)
+        } else {
+            u64::MAX
+        };
         until_ns
     }
 
@@ -289,8 +276,17 @@ impl Observer for HostObserver {
         self.flush()
     }
 
-    fn poll(&mut self) -> Duration {
+    fn events(&self) -> Vec<Arc<Event>> {
+        let vcpus = self.vcpus.iter();
+        vcpus.map(|vcpu| Arc::clone(&vcpu.switches)).collect()
+    }
+
+    fn poll(&mut self, is_filled: bool) -> Duration {
         let mut now_ns = monotonic_ns();
+        if is_filled {
+            let soon_ns = self.read_ns.saturating_add(READ_AFTER_NS);
+            self.next_read_ns = self.next_read_ns.min(soon_ns);
+        }
         if now_ns >= self.next_read_ns {
             now_ns = self.drain();
         }
@@ -310,24 +306,5 @@ impl Observer for HostObserver {
         let events = std::mem::take(&mut self.vcpus);
         let _ = std::thread::Builder::new().spawn(move || drop(events));
         seen
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ring_buffers_are_read_before_much_of_them_is_filled() {
-        let (room, ms) = (RING_BYTES_MAX as u64, 1_000_000);
-        let idle = [(room, 0, 4 * ms), (room, 4_096, 4 * ms)];
-        assert!(idle.map(|(room, came, since)| read_after_ns(room, came, since)) == [40 * ms; 2]);
-        // 100,000 exits a second of 300 bytes: an eighth is filled in 8.7 ms.
-        assert_eq!(read_after_ns(room, 30_000 * 40, 40 * ms) / 100_000, 87);
-        assert_eq!(read_after_ns(room, room, 40 * ms), 5 * ms);
-        assert_eq!(read_after_ns(room, room, ms), 4 * ms);
-        // A small one may be full before it is known that events come.
-        assert_eq!(read_after_ns(room / 4, 0, 4 * ms), 10 * ms);
-        assert_eq!(read_after_ns(RING_BYTES_MIN as u64, 0, 4 * ms), 4 * ms);
     }
 }

@@ -15,11 +15,13 @@ use crate::guest::command::Child;
 use crate::source::plan::Plan;
 use crate::source::ring::Sink;
 use crate::source::{Facts, Hot, Life, Pushed, Source, SourceError};
+use crate::sys::bell::Bell;
 use crate::sys::clock::monotonic_ns;
 use crate::sys::perf::{Settings, Trigger};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::Duration;
 use uprof::Task;
 use uprof::cold::{KERNEL_FRAMES, NO_KERNEL_FRAMES, TaskEvent};
@@ -147,6 +149,7 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
         child,
         switches,
         hung_up: false,
+        bell: None,
     };
     if plan.host {
         observer = observer.without_times();
@@ -292,6 +295,7 @@ struct PerfSource {
     witness: u32,
     /// Whether all watched threads were gone at the last check.
     hung_up: bool,
+    bell: Option<Arc<Bell>>,
 }
 
 impl Pushed for PerfSource {
@@ -308,18 +312,24 @@ impl Pushed for PerfSource {
         self.child.as_mut().map_or(Ok(()), Child::go)
     }
 
+    fn listen(&mut self, bell: Arc<Bell>) {
+        self.bell = Some(bell);
+    }
+
     fn wait(&mut self, timeout_ms: u16) -> Result<(), SourceError> {
         // As many as fit. With more processors, the timeout covers the rest.
         const MOST: usize = 64;
         let owners = self.events.owners();
-        let events = &owners[..owners.len().min(MOST)];
+        let events = &owners[..owners.len().min(MOST - 1)];
         let switches = self.switches.as_ref().map_or(&[][..], Switches::owners);
-        let switches = &switches[..switches.len().min(MOST - events.len())];
-        let mut all = events.iter().chain(switches);
-        let count = events.len() + switches.len();
+        let switches = &switches[..switches.len().min(MOST - 1 - events.len())];
+        let bell = self.bell.iter().map(|bell| bell.as_fd());
+        let all = events.iter().chain(switches).map(|event| event.as_fd());
+        let count = events.len() + switches.len() + bell.len();
+        let mut all = all.chain(bell);
         let mut polled: [PollFd<'_>; MOST] = std::array::from_fn(|_| {
-            let event = all.next().unwrap_or(&events[0]);
-            PollFd::new(event.as_fd(), PollFlags::POLLIN)
+            let descriptor = all.next().unwrap_or(events[0].as_fd());
+            PollFd::new(descriptor, PollFlags::POLLIN)
         });
         match poll(&mut polled[..count], PollTimeout::from(timeout_ms)) {
             Ok(_) | Err(Errno::EINTR) => {}
@@ -399,6 +409,10 @@ impl Pushed for PerfSource {
 impl PerfSource {
     /// How the target ended, if it did.
     fn ending(&mut self) -> Option<Life> {
+        // A monitor's recording ends with the guest's, which rings.
+        if self.bell.is_some() {
+            return None;
+        }
         if let Some(child) = &mut self.child {
             return Some(child.life()).filter(|life| *life != Life::Alive);
         }

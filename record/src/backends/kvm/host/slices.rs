@@ -72,6 +72,10 @@ impl Slices {
         pauses: &Pauses,
         table: &mut ExitTable,
     ) {
+        // Nearly always.
+        if time_ns < self.until_ns {
+            return;
+        }
         while let Some((turn, at_ns)) = self.turn(time_ns, timeline.needs_event()) {
             timeline.handle(turn, at_ns, pauses, table);
         }

@@ -85,7 +85,11 @@ impl Keeper {
     pub fn work(&mut self, asked: &Receiver<Ask>) {
         let mut look_at = Instant::now() + LOOK_EVERY;
         loop {
-            let left = look_at.saturating_duration_since(Instant::now());
+            let left = if self.runtimes.are_none() {
+                Duration::MAX
+            } else {
+                look_at.saturating_duration_since(Instant::now())
+            };
             let asked = asked.recv_timeout(left);
             let ended = matches!(asked, Err(RecvTimeoutError::Disconnected));
             if let Ok((number, mut event)) = asked {

@@ -135,6 +135,11 @@ impl Runtimes {
         }
     }
 
+    /// Whether no process is known to generate code.
+    pub fn are_none(&self) -> bool {
+        self.by_space.is_empty()
+    }
+
     /// Reads all files; passes new functions to `each`.
     pub fn look(&mut self, now_ns: u64, mut each: impl FnMut(u32, NewCode)) {
         let mut gone = Vec::new();

@@ -167,7 +167,7 @@ impl Observer for TraceObserver {
         until_ns.map_or_else(Observations::default, |until_ns| self.hand_over(until_ns))
     }
 
-    fn poll(&mut self) -> Duration {
+    fn poll(&mut self, _: bool) -> Duration {
         if self.processors.is_some() && monotonic_ns().saturating_sub(self.read_ns) >= READ_EVERY_NS
         {
             self.read(false);
