@@ -220,7 +220,7 @@ fn a_full_disk_fails_the_save_and_leaves_the_window() {
         head -c 10M /dev/zero >fill 2>/dev/null
         "$1" save $! && exit 3
         [ -e full-1.uprof ] && exit 4
-        "$1" recover full.uprof.keep -o /dev/null; [ $? = 1 ] || exit 5
+        "$1" recover full.uprof.keep -o /dev/null; [ $? -le 1 ] || exit 5 # 0 where the last segment had just ended
         sleep 1
         rm fill
         sleep 1

@@ -23,7 +23,7 @@ use uprof::cpu::{SpecialRegisters, is_kernel_address};
 use uprof::{Arch, Details, Registers, Stop};
 
 /// The longest uninterrupted sleep, in nanoseconds.
-const NAP_NS: u64 = 500_000_000;
+const NAP_NS: u64 = 250_000_000;
 /// Most bytes copied from a second stack.
 const BEYOND_BYTES: usize = 4096;
 
@@ -241,7 +241,8 @@ fn wait(
         if now_ns >= wake_ns {
             return None;
         }
-        sleep_until(wake_ns.min(now_ns + NAP_NS));
+        let end_ns = control.stop_at_ns.unwrap_or(u64::MAX);
+        sleep_until(wake_ns.min(now_ns + NAP_NS).min(end_ns));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Which exit a vCPU's thread handled when the monitor's recording has a sample of it.
 //!
-//! Two threads meet here. The encoder of the monitor's recording brings the times of its samples, up to a tenth of a
+//! Two threads meet here. The encoder of the monitor's recording brings the times of its samples, up to a fifth of a
 //! second late. The observer of the vCPUs brings their exits, in order of time. Both are kept until they have met, in
 //! bounded memory.
 

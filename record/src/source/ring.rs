@@ -34,8 +34,8 @@ pub struct Sink {
     /// By the number of the reason.
     lost: [Lost; LossReason::ALL.len()],
     written: u64,
-    /// Whether something was sent since the encoder was woken.
-    has_sent: bool,
+    /// How many samples and notes were sent since the encoder was woken.
+    sent: [usize; 2],
     bell: Option<Arc<Bell>>,
 }
 
@@ -150,7 +150,7 @@ fn make(slots: usize, stack_bytes: usize, notes: usize) -> (Sink, Drain) {
         notes: notes_out,
         lost: Default::default(),
         written: 0,
-        has_sent: false,
+        sent: [0; 2],
         bell: None,
     };
     let drain = Drain {
@@ -169,10 +169,18 @@ impl Sink {
     /// Wakes the encoder if something was sent since the last call. That takes a system call, which a guest that is
     /// paused must not wait for.
     pub fn wake(&mut self) {
-        if std::mem::take(&mut self.has_sent)
+        if std::mem::take(&mut self.sent) != [0; 2]
             && let Some(bell) = &self.bell
         {
             bell.ring();
+        }
+    }
+
+    /// Wakes the encoder before all samples or notes are under way, in the middle of a burst.
+    fn wake_in_time(&mut self) {
+        let rooms = [self.slots(), self.notes.full.buffer().capacity()];
+        if self.bell.is_some() && (self.sent[0] > rooms[0] / 4 || self.sent[1] > rooms[1] / 4) {
+            self.wake();
         }
     }
 
@@ -212,7 +220,8 @@ impl Sink {
         // The queue can't be full, since it has as many entries as there are boxes.
         let _ = self.samples.full.push(slot);
         self.written += 1;
-        self.has_sent = true;
+        self.sent[0] += 1;
+        self.wake_in_time();
     }
 
     /// Number of slots.
@@ -233,7 +242,8 @@ impl Sink {
         };
         note.set(time_ns, task, kind, text);
         let _ = self.notes.full.push(note);
-        self.has_sent = true;
+        self.sent[1] += 1;
+        self.wake_in_time();
         true
     }
 
@@ -278,6 +288,7 @@ impl Sink {
             };
             note.set(last_ns, Task { space: 0, vcpu: 0 }, kind, &[]);
             let _ = self.notes.full.push(note);
+            self.sent[1] += 1;
             *lost = Lost::default();
         }
         true

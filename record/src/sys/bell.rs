@@ -64,9 +64,8 @@ impl Sleeper {
             let _ = self.bell.0.read();
         }
         // The event of a thread that has ended would end each sleep at once.
-        let mut ended = events
-            .iter()
-            .map(|flags| flags.contains(PollFlags::POLLHUP));
+        let ends = PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL;
+        let mut ended = events.iter().map(|flags| flags.intersects(ends));
         self.events.retain(|_| ended.next() == Some(false));
         events.iter().any(|flags| flags.contains(PollFlags::POLLIN))
     }

@@ -35,7 +35,7 @@ use uprof::{Durations, State, Task};
 
 /// A killed recorder loses at most this much, plus the records in the kernel's buffers: less than a second in all, even
 /// on a busy machine.
-const FLUSH_NS: u64 = 500_000_000;
+const FLUSH_NS: u64 = 400_000_000;
 /// How long to sleep at most when there is nothing to do, unless a recording allows more; and at least.
 pub const NAP: Duration = Duration::from_millis(5);
 const SHORTEST_NAP: Duration = Duration::from_micros(100);
@@ -263,9 +263,13 @@ impl<W: Write> Encoder<W> {
             let (samples, notes) = self.take(&mut drain, &mut tally);
             gathered += samples;
             has_taken |= samples + notes > 0;
-            let until_read = self.observer.poll(std::mem::take(&mut is_filled));
+            let until_read = self.observer.poll(is_filled);
+            if std::mem::take(&mut is_filled) {
+                self.take_handled(false);
+            }
             let now_ns = monotonic_ns();
-            if finished || now_ns.saturating_sub(flushed_ns) >= FLUSH_NS {
+            let flush_due_ns = flushed_ns.saturating_add(self.flush_after_ns(has_taken));
+            if finished || now_ns >= flush_due_ns {
                 self.observe(now_ns, &mut tally);
                 self.pending.clocks.extend(self.wall_clock.read());
                 self.take_answer(finished, &mut tally);
@@ -283,15 +287,32 @@ impl<W: Write> Encoder<W> {
                 return tally;
             }
             if samples + notes == 0 {
-                // An observer of ring buffers has something in any case.
-                let is_idle = !has_taken && sleeper.events.is_empty();
-                let flush_ns = flushed_ns.saturating_add(FLUSH_NS << u32::from(is_idle));
-                let until_flush = Duration::from_nanos(flush_ns.saturating_sub(now_ns));
+                let flush_due_ns = flushed_ns.saturating_add(self.flush_after_ns(has_taken));
+                let until_flush = Duration::from_nanos(flush_due_ns.saturating_sub(now_ns));
                 let longest = longest_nap.min(until_read).min(until_flush);
                 last_nap = nap(last_nap, gathered, drain.slots(), longest);
                 gathered = 0;
                 is_filled = sleeper.sleep(last_nap);
             }
+        }
+    }
+
+    /// How long after a flush the next one is due. What a monitor's recording has still has to wait for the guest's; when
+    /// it has nothing, its sampler rings.
+    fn flush_after_ns(&self, has_taken: bool) -> u64 {
+        match (&self.reports, has_taken) {
+            (Some(_), true) => FLUSH_NS / 2,
+            (Some(_), false) => 2 * FLUSH_NS,
+            (None, _) => FLUSH_NS,
+        }
+    }
+
+    /// Takes what the monitor's samples handled, before exits of that time are forgotten.
+    fn take_handled(&mut self, last: bool) {
+        if let Some(monitor) = &self.monitor {
+            self.pending
+                .handled
+                .extend(monitor.handled.meet().take(last));
         }
     }
 
@@ -330,10 +351,13 @@ impl<W: Write> Encoder<W> {
     /// Takes samples and notes from the ring, at most `TURN` samples; returns how many of each.
     fn take(&mut self, drain: &mut Drain, tally: &mut Tally) -> (usize, usize) {
         let (mut samples, mut notes) = (0, 0);
+        // Those of a boot whose beginning is still among the notes.
+        let mut early = Vec::new();
         while let Some(found) = self.kernels.delivered() {
-            match found {
-                Found::Kernel(kernel) => self.add_kernel(*kernel),
-                Found::Decompressor { boot, root } => self.name_decompressor(boot, root),
+            if found.boot() == self.placement.boot.space {
+                self.add_found(found);
+            } else {
+                early.push(found);
             }
         }
         let Encoder {
@@ -381,7 +405,15 @@ impl<W: Write> Encoder<W> {
         while drain.note(|note| self.keep(note, tally)).is_some() {
             notes += 1;
         }
+        early.into_iter().for_each(|found| self.add_found(found));
         (samples, notes)
+    }
+
+    fn add_found(&mut self, found: Found) {
+        match found {
+            Found::Kernel(kernel) => self.add_kernel(*kernel),
+            Found::Decompressor { boot, root } => self.name_decompressor(boot, root),
+        }
     }
 
     fn keep(&mut self, note: &Note, tally: &mut Tally) {
@@ -535,6 +567,7 @@ impl<W: Write> Encoder<W> {
 
     /// Writes the gathered records.
     fn flush(&mut self, last: bool) -> io::Result<()> {
+        self.take_handled(last);
         let now_ns = self.observer.now_ns();
         let has_one_space = self.has_one_space();
         let Encoder {
@@ -549,7 +582,6 @@ impl<W: Write> Encoder<W> {
             return Ok(());
         };
         if let Some(monitor) = &self.monitor {
-            pending.handled = monitor.handled.meet().take(last);
             outlet.monitor(&monitor.bytes.take(), now_ns)?;
         }
         self.pending.parts.extend(self.kernels.parts());

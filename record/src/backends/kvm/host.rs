@@ -32,6 +32,8 @@ const FILLED_PART: usize = 4;
 const FILLED_BYTES_MIN: usize = 32 << 10;
 /// How long the ring buffers are left alone at least, and where exits are recorded in slices, whose breaks are short.
 const READ_AFTER_NS: u64 = 4_000_000;
+/// How long they are left alone where the encoder is awake.
+const READ_AT_LEAST_NS: u64 = 40_000_000;
 
 /// A vCPU's thread.
 #[derive(Debug, Clone, Copy)]
@@ -287,7 +289,8 @@ impl Observer for HostObserver {
             let soon_ns = self.read_ns.saturating_add(READ_AFTER_NS);
             self.next_read_ns = self.next_read_ns.min(soon_ns);
         }
-        if now_ns >= self.next_read_ns {
+        // An encoder that is too busy to sleep isn't woken.
+        if now_ns >= self.next_read_ns || now_ns.saturating_sub(self.read_ns) >= READ_AT_LEAST_NS {
             now_ns = self.drain();
         }
         Duration::from_nanos(self.next_read_ns.saturating_sub(now_ns))

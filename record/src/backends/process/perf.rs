@@ -327,6 +327,11 @@ impl Pushed for PerfSource {
         let all = events.iter().chain(switches).map(|event| event.as_fd());
         let count = events.len() + switches.len() + bell.len();
         let mut all = all.chain(bell);
+        let timeout_ms = if owners.len() < MOST {
+            timeout_ms
+        } else {
+            timeout_ms.min(100)
+        };
         let mut polled: [PollFd<'_>; MOST] = std::array::from_fn(|_| {
             let descriptor = all.next().unwrap_or(events[0].as_fd());
             PollFd::new(descriptor, PollFlags::POLLIN)

@@ -36,6 +36,16 @@ pub enum Found {
     },
 }
 
+impl Found {
+    /// Number of the boot.
+    pub fn boot(&self) -> u32 {
+        match self {
+            Found::Kernel(kernel) => kernel.boot(),
+            Found::Decompressor { boot, .. } => *boot,
+        }
+    }
+}
+
 /// Looks for the kernels of boots.
 pub struct LaterKernels {
     found: Sender<Found>,

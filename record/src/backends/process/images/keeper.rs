@@ -92,16 +92,16 @@ impl Keeper {
             };
             let asked = asked.recv_timeout(left);
             let ended = matches!(asked, Err(RecvTimeoutError::Disconnected));
+            if ended || Instant::now() >= look_at {
+                self.look();
+                look_at = Instant::now() + LOOK_EVERY;
+            }
             if let Ok((number, mut event)) = asked {
                 self.progress.step();
                 self.complete(&mut event);
                 let roots = &mut self.roots;
                 let events = self.runtimes.take(event, |pid| roots.of(pid));
                 self.answer(Answer::Events(number, events));
-            }
-            if ended || Instant::now() >= look_at {
-                self.look();
-                look_at = Instant::now() + LOOK_EVERY;
             }
             if ended {
                 // Bounded, as what is read of each file is.
