@@ -54,16 +54,19 @@ class Recorders:
     """uniprof with default options and perf, both at once. Use it in a `with`: leaving it
     ends the recordings in good order."""
 
-    def __init__(self, uniprof, folder, pid):
-        self.uniprof, self.folder = uniprof, folder
+    def __init__(self, uniprof, folder, pid, by_processor=False):
+        self.uniprof, self.folder, self.pid = uniprof, folder, pid
+        # The processes whose samples perf is to show, if it takes those of all.
+        self.shown = [] if by_processor else None
         self.started = {}
         self.log = {}
         # perf follows children that come, but not those that are there: they are named to it. Each has a buffer.
         pids = tree(pid)
-        room = "32M" if len(pids) < 8 else "4M"
+        room = "32M" if by_processor or len(pids) < 8 else "4M"
+        reach = ["-a"] if by_processor else ["-p", ",".join(map(str, pids))]
         self.start("uniprof", [uniprof, "record", "-F", str(RATE), "-o", folder / "run.uprof", f"pid:{pid}"])
         self.start("perf", ["perf", "record", "-k", "mono", "-m", room, "-F", str(RATE), "--call-graph",
-                            f"dwarf,{PERF_BYTES}", "-p", ",".join(map(str, pids)), "-o", folder / "perf.data"])
+                            f"dwarf,{PERF_BYTES}", *reach, "-o", folder / "perf.data"])
         try:
             self.wait_until_attached()
         except BaseException:
@@ -98,6 +101,8 @@ class Recorders:
         return self
 
     def __exit__(self, *_):
+        if self.shown is not None:
+            self.shown = tree(self.pid)
         for process in self.started.values():
             process.send_signal(signal.SIGINT)
         late = []
@@ -118,6 +123,8 @@ class Recorders:
         if name == "perf":
             command = ["perf", "script", "-i", "perf.data", "--no-inline", "--no-demangle", "--max-stack", "512",
                        "-F", "comm,pid,tid,time,event,ip,sym,symoff,dso"]
+            if self.shown is not None:
+                command += ["--pid", ",".join(map(str, self.shown))]
         else:
             command = [self.uniprof, "export", "-f", "perf-script", "--no-inlines", "--no-demangle", "run.uprof"]
         with open(self.folder / f"{name}.txt", "w+b") as text, open(self.folder / f"{name}.log", "ab") as log:
