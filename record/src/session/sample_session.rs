@@ -34,8 +34,8 @@ const BEFORE_BOOT_NS: u64 = 20_000_000;
 /// How long the sampler's thread waits before it lets go again of what it could not let go of, and looks whether the
 /// encoder has ended.
 const BETWEEN_RELEASES: Duration = Duration::from_millis(2);
-/// How long a monitor's recording waits for samples at most: the guest's rings when it ends. A killed recorder loses less
-/// than a second of them, with the time that they wait in both encoders.
+/// How long a monitor's recording waits for samples at most: the guest's rings when it ends. A killed recorder loses
+/// less than a second of them, with the time that they wait in both encoders.
 const LONGEST_WAIT_MS: u64 = 200;
 
 /// The outcome of a recording.

@@ -297,8 +297,8 @@ impl<W: Write> Encoder<W> {
         }
     }
 
-    /// How long after a flush the next one is due. What a monitor's recording has still has to wait for the guest's; when
-    /// it has nothing, its sampler rings.
+    /// How long after a flush the next one is due. What a monitor's recording has still has to wait for the guest's;
+    /// when it has nothing, its sampler rings.
     fn flush_after_ns(&self, has_taken: bool) -> u64 {
         match (&self.reports, has_taken) {
             (Some(_), true) => FLUSH_NS / 2,
