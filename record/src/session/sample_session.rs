@@ -238,7 +238,7 @@ fn record_into(
     );
     let is_pushed = matches!(hot, Hot::Pushed(_));
     if is_pushed {
-        sink.ring(observer.bell());
+        sink.set_bell(observer.bell());
     }
     let longest_nap = longest_nap(is_pushed, is_guest, highest_rate_hz);
     let mut control = Control::new(Arc::clone(&counters), plan.duration);

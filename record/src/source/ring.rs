@@ -162,7 +162,7 @@ fn make(slots: usize, stack_bytes: usize, notes: usize) -> (Sink, Drain) {
 
 impl Sink {
     /// Lets [`Sink::wake`] ring `bell`. Without one, the encoder looks from time to time.
-    pub fn ring(&mut self, bell: Arc<Bell>) {
+    pub fn set_bell(&mut self, bell: Arc<Bell>) {
         self.bell = Some(bell);
     }
 

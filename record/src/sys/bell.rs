@@ -104,6 +104,26 @@ mod tests {
     }
 
     #[test]
+    fn a_ring_buffer_that_is_filled_to_its_watermark_ends_a_sleep() {
+        let tid = nix::unistd::gettid().as_raw();
+        let Ok(event) = Event::open_switches(tid, 1 << 10) else {
+            eprintln!("skipped: no perf events");
+            return;
+        };
+        let _ring = super::super::ring_buffer::RingBuffer::map(&event, 1).unwrap();
+        let mut sleeper = Sleeper {
+            bell: Arc::new(Bell::new().unwrap()),
+            events: vec![Arc::new(event)],
+        };
+        let moment = Duration::from_micros(50);
+        // Each sleep is two records of 32 bytes.
+        let is_filled = (0..100).any(|_| sleeper.sleep(moment));
+        assert!(is_filled);
+        // Nothing reads it, and what was told is told once.
+        assert!(!sleeper.sleep(moment));
+    }
+
+    #[test]
     fn the_event_of_a_thread_that_has_ended_ends_no_sleep() {
         let (tell, told) = std::sync::mpsc::channel::<()>();
         let (id, ids) = std::sync::mpsc::channel();
