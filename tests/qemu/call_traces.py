@@ -246,7 +246,7 @@ def a_function_that_is_too_hot_for_breakpoints(uniprof):
 def recorder_of_calls_killed_20_times(uniprof):
     """Whatever the recorder was doing: the guest runs on, at its speed, and no breakpoint is left."""
     dice = random.Random(18)
-    recording = OUT / "killed.uprof"
+    recording = OUT / "calls-killed.uprof"
     with Machine("guest-pages.elf", 2, "slow=2") as guest:
         for turn in range(20):
             target = f"gdb:{guest.stub}" if turn % 2 else f"qemu:{guest.monitor}"
@@ -269,26 +269,33 @@ def recorder_of_calls_killed_20_times(uniprof):
 
 @scenario
 def recorder_of_calls_stopped(uniprof):
-    """SIGSTOP while the guest comes to breakpoints: the guardian ends the trace within a second."""
-    with Machine("guest-pages.elf") as guest:
-        recorder = uniprof.start("record", "--calls", "ordinary_round", "-d", "20s", "--elf", guest.image,
-                                 "-o", OUT / "stopped.uprof", f"gdb:{guest.stub}")
-        time.sleep(1)
-        recorder.send_signal(19)
-        time.sleep(1)
-        check(guest.runs(), "the guest stands still while the recorder is stopped")
-        recorder.send_signal(18)
-        _, messages = recorder.communicate(timeout=60)
-        check("stood still for more than half a second" in messages, messages)
-        check(recorder.returncode == 2 and guest.runs(), "the guest stands still afterwards")
-    return "let run by the guardian, and the recorder said so"
+    """SIGSTOP while the guest comes to breakpoints: the guardian ends the trace within a second. Whatever the recorder was
+    in the middle of, it does no more when it goes on, as soon as the guardian is at it or later."""
+    dice, ended = random.Random(19), 0
+    with Machine("guest-pages.elf", 1, "deep=30 slow=4") as guest:
+        for turn in range(8):
+            recorder = uniprof.start("record", "--calls", "descend", "--most-stops", 100_000, "-d", "20s", "--elf",
+                                     guest.image, "-o", OUT / "calls-stopped.uprof", f"gdb:{guest.stub}")
+            time.sleep(dice.uniform(0.6, 1.2))
+            recorder.send_signal(19)
+            time.sleep(1 if turn % 2 else dice.uniform(0.5, 0.9))
+            check(turn % 2 == 0 or guest.runs(), "the guest stands still while the recorder is stopped")
+            recorder.send_signal(18)
+            time.sleep(0.5)
+            recorder.send_signal(2)
+            _, messages = recorder.communicate(timeout=60)
+            ends = recorder.returncode == 2 and "stood still for more than half a second" in messages
+            ended += ends
+            check(ends or turn % 2 == 0, f"{recorder.returncode}: {messages}")
+            check(guest.runs(), f"the guest stands still afterwards: {messages}")
+    return f"8 times: let run by the guardian, and {ended} of the recorders said so"
 
 
 @scenario
 def calls_that_can_not_be_followed(uniprof):
     with Machine("guest-pages.elf") as guest:
         def refused(words, *arguments):
-            _, _, messages = uniprof.run("record", "-d", "1s", "-o", OUT / "no.uprof", *arguments, expect=(2,))
+            _, _, messages = uniprof.run("record", "-d", "1s", "-o", OUT / "calls-no.uprof", *arguments, expect=(2,))
             check(words in messages, f"{arguments}: {messages}")
             check(guest.runs(), f"{arguments}: the guest stands still")
 

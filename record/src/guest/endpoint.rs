@@ -6,8 +6,8 @@ use crate::sys::clock::monotonic_ns;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
-    self, AddressFamily, MsgFlags, SockFlag, SockType, SockaddrLike, SockaddrStorage, UnixAddr,
-    sockopt,
+    self, AddressFamily, MsgFlags, Shutdown, SockFlag, SockType, SockaddrLike, SockaddrStorage,
+    UnixAddr, sockopt,
 };
 use std::fmt;
 use std::io::ErrorKind;
@@ -316,6 +316,26 @@ impl Connection {
         match socket::recv(self.socket.as_raw_fd(), into, MsgFlags::MSG_DONTWAIT) {
             Err(Errno::EAGAIN | Errno::EINTR) => Ok(None),
             result => result.map(Some),
+        }
+    }
+
+    /// Ends it for all processes that share it: nobody sends anything over it any more.
+    pub fn end(&self) {
+        // It fails where the other side has ended it.
+        let _ = socket::shutdown(self.socket.as_raw_fd(), Shutdown::Both);
+    }
+
+    /// Waits until it has ended, and discards what comes before that; `false` after `patience`.
+    pub fn await_end(&self, patience: Duration) -> bool {
+        let end_ns = deadline(patience);
+        let mut bytes = [0; 4096];
+        loop {
+            match self.receive(&mut bytes, end_ns) {
+                Ok(0) => return true,
+                Ok(_) if monotonic_ns() < end_ns => {}
+                Ok(_) | Err(Errno::ETIMEDOUT) => return false,
+                Err(_) => return true,
+            }
         }
     }
 

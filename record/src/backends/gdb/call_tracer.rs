@@ -28,6 +28,7 @@ use functions::{Function, Search};
 use heat::Heat;
 use open_calls::{Call, Entry, OpenCalls};
 use std::sync::Arc;
+use std::time::Duration;
 use uprof::cold::{LossReason, SLOWED_CALLS, SLOWED_CALLS_WHY, TaskEvent};
 use uprof::cpu::SpecialRegisters;
 use uprof::{Span, Task};
@@ -38,6 +39,8 @@ const SLOW_PAGES: &str = "QEMU emulates this guest, and runs code an instruction
     many times as long where they spend their time there";
 /// How long to wait for a stop before checking whether to end, in milliseconds.
 const WAIT_MS: u16 = 50;
+/// How long the guardian may take to end the conversation: its [`release`](super::release).
+const RESCUE_TIME: Duration = Duration::from_secs(4);
 /// Most consecutive stops at none of our breakpoints.
 const MOST_STRANGE_STOPS: u32 = 16;
 /// Task numbers of further stacks of a vCPU begin here.
@@ -55,6 +58,8 @@ pub struct CallTracer {
     /// Number of stacks that were reported.
     told: usize,
     strange_stops: u32,
+    /// What the client had sent when the guardian had not resumed the guest.
+    sends_held: u64,
 }
 
 impl FollowCalls for CallTracer {
@@ -130,6 +135,7 @@ impl CallTracer {
             ended: Vec::new(),
             told: 0,
             strange_stops: 0,
+            sends_held: 0,
             functions,
             source,
         };
@@ -217,15 +223,17 @@ impl CallTracer {
         control.begin(monotonic_ns());
         loop {
             self.still_held()?;
-            if let Some(ending) = control.ending(monotonic_ns()) {
-                one_vcpu::stop(&mut self.source)?;
-                self.let_go()?;
-                return Ok(ending);
-            }
-            let stop = self.next_stop(tell);
+            let ending = control.ending(monotonic_ns());
+            let stop = match ending {
+                Some(_) => self.let_go().map(|()| Life::Alive),
+                None => self.next_stop(tell),
+            };
             if stop.is_err() {
                 // If the guardian has ended the conversation, errors of any kind may follow.
                 self.still_held()?;
+            }
+            if let (Ok(_), Some(ending)) = (&stop, ending) {
+                return Ok(ending);
             }
             match stop {
                 Ok(Life::Alive) => self.tell_ended(tell),
@@ -243,9 +251,15 @@ impl CallTracer {
     fn still_held(&mut self) -> Result<(), SourceError> {
         self.source.guard.guardian.is_there()?;
         if self.source.guard.guardian.still_freezing() {
+            self.sends_held = self.source.client.sends;
             return Ok(());
         }
-        self.source.guard.forget();
+        // A byte of ours that came to the stub after the guardian's last has stopped the guest. Then it is released once
+        // more, over another connection, when the source is dropped.
+        let has_ended = self.source.client.connection().await_end(RESCUE_TIME);
+        if has_ended && self.source.client.sends == self.sends_held {
+            self.source.guard.forget();
+        }
         Err(SourceError(
             "the recorder itself stood still for more than half a second, so that its guardian let the guest run and \
              removed the breakpoints; the trace ends there"
@@ -253,8 +267,9 @@ impl CallTracer {
         ))
     }
 
-    /// Resumes a stopped guest without breakpoints.
+    /// Stops the guest, and resumes it without breakpoints.
     fn let_go(&mut self) -> Result<(), GdbError> {
+        one_vcpu::stop(&mut self.source)?;
         self.breakpoints.remove_all(&mut self.source.client)?;
         self.source.let_run()
     }

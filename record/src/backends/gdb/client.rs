@@ -67,6 +67,8 @@ pub struct Client {
     asked: &'static str,
     /// Number of round trips.
     pub round_trips: u64,
+    /// How often something was sent.
+    pub sends: u64,
 }
 
 impl Client {
@@ -88,6 +90,7 @@ impl Client {
             end_ns: u64::MAX,
             asked: "",
             round_trips: 0,
+            sends: 0,
         }
     }
 
@@ -184,6 +187,7 @@ impl Client {
     pub fn tell(&mut self, asked: &'static str, payload: &str) -> Result<(), GdbError> {
         self.begin(asked);
         self.add(format_args!("{payload}"));
+        self.sends += 1;
         let sent = self
             .connection
             .send(&self.outgoing, deadline(self.patience));
@@ -210,6 +214,7 @@ impl Client {
     pub fn start_over(&mut self) -> Result<(), GdbError> {
         const QUIET: Duration = Duration::from_millis(150);
         self.begin("to stop");
+        self.sends += 1;
         let sent = self.connection.send(&[INTERRUPT], deadline(self.patience));
         sent.map_err(|errno| self.failed(errno))?;
         let last_ns = deadline(self.patience).min(self.end_ns);
@@ -252,6 +257,7 @@ impl Client {
             }
         }
         self.deadline_ns = deadline(self.patience).min(self.end_ns);
+        self.sends += 1;
         let result = self.connection.send(&rest[..length], self.deadline_ns);
         self.sent += length;
         self.due = answers;
@@ -289,11 +295,12 @@ impl Client {
         Ok(false)
     }
 
-    fn acknowledge(&self) -> Result<(), GdbError> {
+    fn acknowledge(&mut self) -> Result<(), GdbError> {
         // In a batch, each request carries the acknowledgement of the previous reply.
         if !self.acknowledges || self.pace != Pace::OneByOne {
             return Ok(());
         }
+        self.sends += 1;
         let sent = self.connection.send(b"+", deadline(self.patience));
         sent.map_err(|errno| self.failed(errno))
     }

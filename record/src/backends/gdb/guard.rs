@@ -8,7 +8,7 @@
 use super::client::Client;
 use super::handshake::Continue;
 use super::packet;
-use super::release::{Released, release};
+use super::release::{Released, release, release_anew};
 use crate::guest::endpoint::{Connection, Endpoint, Sockets, deadline};
 use crate::guest::guardian::{Guardian, Rescuer};
 use crate::source::SourceError;
@@ -52,6 +52,8 @@ struct StubRescuer {
     endpoint: Endpoint,
     /// Whether a freeze ends with the conversation. Breakpoints would stop the guest again at once.
     detaches: bool,
+    /// Whether that was done: `connections` are of no use any more.
+    has_ended: bool,
     afterwards: Option<Action>,
 }
 
@@ -64,7 +66,13 @@ impl StubRescuer {
 impl Rescuer for StubRescuer {
     fn resume(&mut self) {
         if self.detaches {
-            return self.release(true);
+            self.release(true);
+            // The recorder may be in the middle of a request. Its next byte would stop the guest.
+            if let Some(connection) = self.connection() {
+                connection.end();
+            }
+            self.has_ended = true;
+            return;
         }
         // The conversation goes on, so nothing may be read here. If a stub has no `vCont`, only the recorder sends `c`;
         // such stubs have one vCPU.
@@ -77,8 +85,14 @@ impl Rescuer for StubRescuer {
 
     fn release(&mut self, _: bool) {
         // Done whether frozen or not, since a stub may mishandle a connection that just closes.
-        if let Some(connection) = self.connection() {
-            release(connection, &self.endpoint);
+        match self.connection() {
+            _ if self.has_ended => {
+                release_anew(&self.endpoint);
+            }
+            Some(connection) => {
+                release(connection, &self.endpoint);
+            }
+            None => {}
         }
     }
 
@@ -122,6 +136,7 @@ impl Guard {
             connections,
             endpoint: sockets.endpoint().clone(),
             detaches,
+            has_ended: false,
             afterwards: afterwards.as_ref().and_then(|all| all.0.clone()),
         };
         Ok(Guard {
@@ -169,12 +184,13 @@ impl Drop for Guard {
 mod tests {
     use super::*;
     use crate::backends::gdb::call_tracer::CallTracer;
+    use crate::backends::gdb::error::GdbError;
     use crate::backends::gdb::open::Opening;
     use crate::source::plan::Plan;
     use nix::sys::signal::{Signal, kill};
     use nix::unistd::{Pid, gettid};
-    use std::io::{ErrorKind, Write};
-    use std::os::unix::net::UnixListener;
+    use std::io::{ErrorKind, Read, Write};
+    use std::os::unix::net::{UnixListener, UnixStream};
 
     #[test]
     fn what_is_left_to_do_is_done_once_by_the_guardian_or_in_its_place() {
@@ -235,6 +251,46 @@ mod tests {
         }
         drop(killed);
         assert_eq!(done_by(), own);
+    }
+
+    /// Lets the other end of a connection release its guest, as QEMU's stub does; returns whether anything came after
+    /// that.
+    fn be_released(connection: &mut UnixStream) -> bool {
+        let mut answer = |request: &[u8], reply: &str| {
+            let mut read = vec![0; request.len()];
+            connection.read_exact(&mut read).unwrap();
+            assert_eq!(read, request);
+            let mut bytes = Vec::new();
+            packet::put(&mut bytes, format_args!("{reply}"));
+            connection.write_all(&bytes).unwrap();
+        };
+        answer(b"\x03", "T02thread:01;");
+        answer(b"+$D#44", "OK");
+        connection.read(&mut [0]).unwrap() > 0
+    }
+
+    #[test]
+    fn a_recorder_that_goes_on_after_the_guardian_has_detached_sends_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("stub");
+        let stub = UnixListener::bind(&path).unwrap();
+        let endpoint = Endpoint::Unix(path);
+        let sockets = endpoint.sockets().unwrap();
+        let mut guard = Guard::start(&sockets, true, None).unwrap();
+        let patience = Duration::from_secs(30);
+        let connection = sockets.connect(patience).unwrap();
+        let mut client = Client::over(connection, &endpoint, patience);
+        guard.guardian.freezing();
+        let mut connection = stub.accept().unwrap().0;
+        assert!(!be_released(&mut connection));
+        assert!(client.connection().await_end(patience));
+        let asked = client.ask("for anything", format_args!("g"));
+        assert!(matches!(asked, Err(GdbError::Closed(_))), "{asked:?}");
+        assert!(!guard.guardian.still_freezing());
+        // Not given up: something may have been sent in between.
+        let next = std::thread::spawn(move || be_released(&mut stub.accept().unwrap().0));
+        drop(guard);
+        assert!(!next.join().unwrap());
     }
 
     #[test]

@@ -32,17 +32,22 @@ pub enum Released {
 
 /// Releases the guest over `connection`, or over a new one if that is broken.
 pub fn release(connection: &Connection, endpoint: &Endpoint) -> Released {
-    let Err(error) = detach(connection) else {
-        return Released::Confirmed;
-    };
+    match detach(connection) {
+        Ok(()) => Released::Confirmed,
+        Err(Errno::ECONNRESET | Errno::EPIPE) => release_anew(endpoint),
+        // A stub that serves one debugger doesn't listen while it has a connection.
+        Err(_) => match release_anew(endpoint) {
+            Released::Ended => Released::Unsure,
+            released => released,
+        },
+    }
+}
+
+/// Releases the guest over a new connection, since there is no other any more.
+pub fn release_anew(endpoint: &Endpoint) -> Released {
     match endpoint.connect(PATIENCE) {
         Ok(fresh) if detach(&fresh).is_ok() => Released::Confirmed,
-        // A stub that serves one debugger doesn't listen while it has a connection.
-        Err(EndpointError::Connect(_, Errno::ECONNREFUSED | Errno::ENOENT))
-            if matches!(error, Errno::ECONNRESET | Errno::EPIPE) =>
-        {
-            Released::Ended
-        }
+        Err(EndpointError::Connect(_, Errno::ECONNREFUSED | Errno::ENOENT)) => Released::Ended,
         _ => Released::Unsure,
     }
 }
