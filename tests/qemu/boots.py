@@ -1,4 +1,5 @@
-"""Guests that are reset while they are recorded, and one in 32-bit mode."""
+"""Guests that are elsewhere at each boot, Linux among them, guests that are reset while they are recorded, and one in 32-bit
+mode."""
 
 import os
 import re
@@ -123,13 +124,13 @@ def linux_reset_while_recorded(uniprof):
     run = lambda *words: uniprof.run(*words)[1]
     with machine.Linux(machine.linux_kernel(), more=RESETS) as guest:
         recorder = uniprof.start("record", "-F", 99, "-o", recording, f"qemu:{guest.monitor}")
-        time.sleep(15)
+        time.sleep(10)
         guest.qmp("system_reset")
         end = time.monotonic() + 240
         while guest.said().splitlines().count("ready") < 2:
             check(time.monotonic() < end, guest.said())
             time.sleep(0.2)
-        time.sleep(20)
+        time.sleep(12)
         recorder.send_signal(2)
         _, messages = recorder.communicate(timeout=60)
     check("The guest was reset once" in messages, messages)
@@ -137,7 +138,7 @@ def linux_reset_while_recorded(uniprof):
                     int(uniprof.samples(recording)[-1]["time"]))
     start = int(uniprof.samples(recording)[0]["time"])
     began = (next(began) - start) / 1e9
-    for boot, when in enumerate((("--to", f"{began:.3f}s"), ("--from", f"{(ended - start) / 1e9 - 15:.3f}s"))):
+    for boot, when in enumerate((("--to", f"{began:.3f}s"), ("--from", f"{(ended - start) / 1e9 - 8:.3f}s"))):
         stacks = judge.folded(run, recording, *when)
         total = sum(count for _, count in stacks)
         known = sum(count for stack, count in stacks if stack[0].startswith(("one", "two")))
@@ -225,5 +226,85 @@ def boots_that_are_followed(uniprof):
     return f"2 boots, planted for {booted.PLANTED_MS} ms in each: {', '.join(told)} by their samples"
 
 
-SCENARIOS = [boot_from_the_first_instruction, linux_from_the_first_instruction, boots_that_are_followed, image_reset_while_recorded,
+def linux_judged(uniprof, recording, judge_of, *more):
+    is_right, figures = judge_of(lambda *words: uniprof.run(*words)[1], recording, *more)
+    check(is_right, figures)
+    return figures
+
+
+def linux_without_help(uniprof):
+    """Debian's kernel as it is, which keeps its page tables from processes or not: its names and stacks from its own
+    memory or, where that is too slow to read, from its compressed file; and two programs at the same addresses."""
+    images = {name: GUESTS / f"linux-{name}" for name in judge.PROGRAMS}
+    results, kernel = [], machine.linux_kernel()
+    for target, append in (("qemu:", "pti=on"), ("gdb:", "pti=off")):
+        with machine.Linux(kernel, append, tells=True) as guest:
+            time.sleep(1)
+            recording = OUT / f"linux-{append}.uprof"
+            where, more = (guest.stub, ("--stack=16K",)) if target == "gdb:" else (guest.monitor, ())
+            _, _, messages = uniprof.run("record", "-F", 299, "-d", "12s", "--freeze-budget", "1s", *more,
+                                         "-o", recording, f"{target}{where}")
+            check(guest.runs(), "the guest stands still afterwards")
+            table = guest.said()
+        told = re.search(r"The guest's kernel told of .*", messages)
+        results.append(f"{append}: {linux_judged(uniprof, recording, judge.programs, images, bool(told))}")
+        if target == "qemu:":
+            check(told, messages)
+            results += [linux_judged(uniprof, recording, judge.kernel, table), told[0]]
+        else:
+            results.append(linux_judged(uniprof, recording, judge.kernel_by_image, table, guest.kernel))
+    return "; ".join(results)
+
+
+def moved_shares(uniprof, recording, *images):
+    """Shares of the two leaves, and whether all stacks lead there through both images' functions."""
+    stacks = uniprof.folded(recording, *(word for image in images for word in ("--elf", image)))
+    ways = [("app_compute", "app_burn"),
+            ("app_ask", "kernel_serve", "kernel_checksum", "kernel_burn")]
+    total = sum(count for _, count in stacks)
+    counts = [sum(count for stack, count in stacks if stack[-len(way) - 1:] == ("entry", *way))
+              for way in ways]
+    check(total > 100 and sum(counts) >= 0.98 * total, f"{counts} of {total} are whole: {stacks}")
+    return [100 * count / total for count in counts]
+
+
+def images_moved_at_each_boot(uniprof):
+    """Kernel and application are found where the guest's console says that they are: by the recorder,
+    and by a report of a recording that was made without them."""
+    kernel, app = GUESTS / "moved-kernel.elf", GUESTS / "moved-app.elf"
+    told, recording = [], OUT / "moved.uprof"
+    for target in ("qemu:", "gdb:", "qemu:"):
+        with machine.moved() as guest:
+            where = f"{target}{guest.stub if target == 'gdb:' else guest.monitor}"
+            given = ("--elf", kernel, "--elf", app)
+            _, _, messages = uniprof.run("record", "-F", 99, "-d", "5s", *given, "-o", recording, where)
+            truth = [int(line.split()[-1], 16) for line in guest.console.read_text().splitlines()]
+            for image, address in zip((kernel, app), truth):
+                check(f"{image} is at {address:#x}:" in messages, f"{address:#x}: {messages}")
+                _, said, _ = uniprof.run("doctor", "--elf", image, where, expect=(0, 1))
+                check(f"what the guest runs, moved to {address:#x}" in said, f"{address:#x}: {said}")
+            shares = moved_shares(uniprof, recording)
+            uniprof.run("record", "-F", 99, "-d", "3s", "-o", recording, where)
+            check(guest.runs(), "the guest stands still afterwards")
+        told.append(truth)
+        later = moved_shares(uniprof, recording, kernel, app)
+        for found in (shares, later):
+            check(abs(found[0] - 60) < 10, f"app_burn has {found[0]:.1f} %, the truth is 60 %")
+        # The other build's names would be wrong ones, and so would be those of another place.
+        for wrong, why in ((GUESTS / "guest.elf", "is not used"),
+                           (GUESTS / "guest-aarch64.elf", "the guest is x86_64"),
+                           (f"{kernel}@{truth[0] + 4096:#x}", "none of the guest's code"),
+                           (f"{kernel}@{truth[1]:#x}", "is not used")):
+            _, names, messages = uniprof.run("export", "-f", "folded", "--elf", wrong, recording)
+            check(why in messages, f"{wrong}: {messages}")
+            check("burn" not in names, f"{wrong}: {names}")
+        by_hand = moved_shares(uniprof, recording, f"{kernel}@{truth[0]:#x}", f"{app}@{truth[1]:#x}")
+        check(by_hand == later, f"{by_hand} where addresses are given, {later} where they are found")
+    # By chance, two boots may have one place.
+    check(len({place for place, _ in told}) > 1, f"the guest was not moved: {told}")
+    return f"3 boots, each found twice, at {', '.join(f'{place:#x}' for place, _ in told)}"
+
+
+SCENARIOS = [linux_without_help, images_moved_at_each_boot, boot_from_the_first_instruction,
+             linux_from_the_first_instruction, boots_that_are_followed, image_reset_while_recorded,
              linux_reset_while_recorded, mode_of_32_bit_code]
