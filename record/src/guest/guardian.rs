@@ -56,6 +56,8 @@ pub struct Guardian {
     /// The guest's number, if it is not the one at the start.
     guest: Option<u64>,
     freeze_number: u64,
+    /// Rescues before the current freeze.
+    rescues_before: u64,
 }
 
 #[derive(Debug)]
@@ -101,6 +103,7 @@ impl Guardian {
             process: Arc::new(process),
             guest: None,
             freeze_number: 0,
+            rescues_before: 0,
         })
     }
 
@@ -110,6 +113,7 @@ impl Guardian {
             process: Arc::clone(&self.process),
             guest: Some(guest),
             freeze_number: 0,
+            rescues_before: 0,
         }
     }
 
@@ -159,6 +163,7 @@ impl Guardian {
         let word = self.process.shared.word(CHECKS);
         word.store(checks, Ordering::Relaxed);
         self.freeze_number = self.next_freeze();
+        self.rescues_before = self.rescues();
         if let Some(guest) = self.guest {
             let word = self.process.shared.word(GUEST);
             word.store(guest, Ordering::SeqCst);
@@ -232,7 +237,18 @@ impl Guardian {
 
     /// Number of freezes that the guardian has ended, of all its guests.
     pub fn rescues(&self) -> u64 {
-        self.process.shared.word(RESCUES).load(Ordering::Relaxed)
+        self.process.shared.word(RESCUES).load(Ordering::SeqCst)
+    }
+
+    /// Waits until the guardian, which has begun to end the current freeze, has resumed the guest; for two seconds at
+    /// most, in which a guardian that still exists has done it.
+    pub fn await_rescue(&self) {
+        for _ in 0..2000 {
+            if self.rescues() != self.rescues_before {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 
@@ -255,8 +271,8 @@ fn stand_by(shared: &SharedWords, rescuer: &mut impl Rescuer, lifeline: RawFd) {
             let rescued = now | RESCUED;
             let claimed = state.compare_exchange(now, rescued, Ordering::SeqCst, Ordering::SeqCst);
             if claimed.is_ok() {
-                shared.word(RESCUES).fetch_add(1, Ordering::Relaxed);
                 rescuer.resume();
+                shared.word(RESCUES).fetch_add(1, Ordering::SeqCst);
             }
         }
     }
@@ -298,6 +314,7 @@ mod tests {
             process: Arc::new(process),
             guest: None,
             freeze_number: 0,
+            rescues_before: 0,
         };
         guardian.freezing();
         assert!(guardian.may_resume());

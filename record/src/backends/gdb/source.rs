@@ -25,6 +25,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 const PROBE_PATIENCE: Duration = Duration::from_millis(500);
 /// Most consecutive freezes that the guardian may end before the stub is given up.
 const MOST_LOST_IN_A_ROW: u32 = 2;
+/// Most tries to resume a guest after that, if the guardian ends each of them, too.
+const MOST_LET_RUN: u32 = 8;
 /// Most vCPUs in one batch. Their replies fit into a socket's buffers, so that neither side waits for the other to
 /// read.
 const BATCH_VCPUS: usize = 32;
@@ -293,6 +295,26 @@ impl GdbSource {
         }
     }
 
+    /// Resumes a guest in an unknown state: what was sent after a request of the guardian's has stopped it again, and left
+    /// a reply too many.
+    fn let_run_anew(&mut self, mut ours: bool) -> Result<(), GdbError> {
+        for _ in 0..MOST_LET_RUN {
+            if !ours {
+                self.guard.guardian.await_rescue();
+            }
+            // It takes a while, in which the recorder may be stopped once more.
+            self.guard.guardian.freezing();
+            self.client.start_over()?;
+            ours = self.guard.guardian.may_resume();
+            if ours {
+                return self.let_run();
+            }
+        }
+        Err(self
+            .client
+            .nonsense("its guest was never at rest for long enough to let it run"))
+    }
+
     pub(super) fn let_run(&mut self) -> Result<(), GdbError> {
         self.client
             .tell("to let the guest run", self.guest.resume.payload())
@@ -448,9 +470,9 @@ impl StopWorld for GdbSource {
         let ours = self.guard.guardian.may_resume();
         self.was_rescued = !ours;
         let done = match std::mem::replace(&mut self.hold, Hold::Unsure) {
+            Hold::Running => Ok(()),
             Hold::Frozen if ours => self.let_run(),
-            Hold::Unsure => self.client.start_over().and_then(|()| self.let_run()),
-            Hold::Frozen | Hold::Running => Ok(()),
+            Hold::Frozen | Hold::Unsure => self.let_run_anew(ours),
         };
         if let Err(error) = done {
             // The guardian looks after the guest until another try succeeds.
