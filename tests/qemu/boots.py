@@ -1,5 +1,5 @@
-"""Guests that are elsewhere at each boot, Linux among them, guests that are reset while they are recorded, and one in 32-bit
-mode."""
+"""Guests that are elsewhere at each boot, Linux among them, guests that are reset while they are recorded, and one in
+32-bit mode."""
 
 import os
 import re

@@ -269,8 +269,8 @@ def recorder_of_calls_killed_20_times(uniprof):
 
 @scenario
 def recorder_of_calls_stopped(uniprof):
-    """SIGSTOP while the guest comes to breakpoints: the guardian ends the trace within a second. Whatever the recorder was
-    in the middle of, it does no more when it goes on, as soon as the guardian is at it or later."""
+    """SIGSTOP while the guest comes to breakpoints: the guardian ends the trace within a second. Whatever the recorder
+    was in the middle of, it does no more when it goes on, as soon as the guardian is at it or later."""
     dice, ended = random.Random(19), 0
     with Machine("guest-pages.elf", 1, "deep=30 slow=4") as guest:
         for turn in range(8):

@@ -254,8 +254,8 @@ impl CallTracer {
             self.sends_held = self.source.client.sends;
             return Ok(());
         }
-        // A byte of ours that came to the stub after the guardian's last has stopped the guest. Then it is released once
-        // more, over another connection, when the source is dropped.
+        // A byte of ours that came to the stub after the guardian's last has stopped the guest. Then it is released
+        // once more, over another connection, when the source is dropped.
         let has_ended = self.source.client.connection().await_end(RESCUE_TIME);
         if has_ended && self.source.client.sends == self.sends_held {
             self.source.guard.forget();

@@ -295,8 +295,8 @@ impl GdbSource {
         }
     }
 
-    /// Resumes a guest in an unknown state: what was sent after a request of the guardian's has stopped it again, and left
-    /// a reply too many.
+    /// Resumes a guest in an unknown state: what was sent after a request of the guardian's has stopped it again, and
+    /// left a reply too many.
     fn let_run_anew(&mut self, mut ours: bool) -> Result<(), GdbError> {
         for _ in 0..MOST_LET_RUN {
             if !ours {
