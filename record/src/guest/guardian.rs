@@ -35,6 +35,10 @@ pub trait Rescuer {
     /// Resumes the guest after a freeze that is too long. The recorder still exists and may go on.
     fn resume(&mut self);
 
+    /// Does so once more, when the recorder has got no farther since then. Usually it does nothing, since someone else may
+    /// have paused the guest meanwhile.
+    fn resume_again(&mut self) {}
+
     /// Makes sure that the guest runs after the recorder has gone, in the middle of a freeze if `frozen`.
     fn release(&mut self, frozen: bool);
 
@@ -220,6 +224,15 @@ impl Guardian {
             .is_ok()
     }
 
+    /// Must be called after the resume that [`Guardian::may_resume`] allowed; `false` if the guardian has resumed the
+    /// guest as well.
+    pub fn resumed(&self) -> bool {
+        let resuming = self.freeze_number << 2 | RESUMING;
+        self.state()
+            .compare_exchange(resuming, RUNNING, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
+    }
+
     /// Must be called when the guest runs again, or was never paused.
     pub fn running(&self) {
         self.state().store(RUNNING, Ordering::SeqCst);
@@ -265,7 +278,13 @@ fn stand_by(shared: &SharedWords, rescuer: &mut impl Rescuer, lifeline: RawFd) {
             0 => PATIENCE,
             checks => checks,
         };
-        if now & 3 == FROZEN && checks >= patience {
+        let is_stuck = match now & 3 {
+            FROZEN => checks >= patience,
+            // The recorder was stopped just before it resumed the guest, or just after.
+            RESUMING => checks >= PATIENCE,
+            _ => false,
+        };
+        if is_stuck {
             // The guest's number is read before the freeze is claimed; afterwards the next freeze may begin.
             turn(shared, rescuer);
             let rescued = now | RESCUED;
@@ -274,6 +293,9 @@ fn stand_by(shared: &SharedWords, rescuer: &mut impl Rescuer, lifeline: RawFd) {
                 rescuer.resume();
                 shared.word(RESCUES).fetch_add(1, Ordering::SeqCst);
             }
+        } else if now & 3 == RESCUED && now != DISMISSED && checks >= PATIENCE {
+            rescuer.resume_again();
+            checks = 0;
         }
     }
     match state.load(Ordering::SeqCst) {
@@ -341,6 +363,23 @@ mod tests {
     }
 
     #[test]
+    fn a_recorder_that_is_stopped_as_it_resumes_its_guest_leaves_it_to_the_guardian() {
+        let asked = witnessed(|guardian| {
+            guardian.freezing();
+            assert!(guardian.may_resume());
+            assert!(guardian.resumed());
+            guardian.freezing();
+            assert!(guardian.may_resume());
+            guardian.await_rescue();
+            assert!(!guardian.resumed());
+            // Until it goes on.
+            std::thread::sleep(Duration::from_secs(3));
+            guardian.running();
+        });
+        assert!(asked.starts_with("ra"), "{asked}");
+    }
+
+    #[test]
     fn a_freeze_that_is_looked_after_has_no_end() {
         let rescues = witnessed_for(|guardian| {
             guardian.freezing();
@@ -393,6 +432,10 @@ mod tests {
     impl Rescuer for Witness {
         fn resume(&mut self) {
             let _ = std::io::Write::write_all(&mut self.0, b"r");
+        }
+
+        fn resume_again(&mut self) {
+            let _ = std::io::Write::write_all(&mut self.0, b"a");
         }
 
         fn release(&mut self, frozen: bool) {
@@ -485,6 +528,6 @@ mod tests {
                 kill(guardian.process.child.pid(), signal).unwrap();
             }
         });
-        assert_eq!(dragging, "rn");
+        assert_eq!(dragging.replace('a', ""), "rn");
     }
 }

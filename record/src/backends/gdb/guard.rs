@@ -76,7 +76,9 @@ impl Rescuer for StubRescuer {
         }
         // The conversation goes on, so nothing may be read here. If a stub has no `vCont`, only the recorder sends `c`;
         // such stubs have one vCPU.
-        let mut bytes = Vec::new();
+        // The acknowledgement is for a guest that runs, since the recorder was stopped just before the pause or after it:
+        // the first byte stops such a guest, and nobody reads it.
+        let mut bytes = b"+".to_vec();
         packet::put(&mut bytes, format_args!("{}", Continue::All.payload()));
         if let Some(connection) = self.connection() {
             let _ = connection.send(&bytes, deadline(Duration::from_secs(1)));
@@ -152,6 +154,8 @@ impl Guard {
         if std::mem::replace(&mut self.done, true) {
             return false;
         }
+        // It stops the guest first.
+        self.guardian.freezing();
         let released = release(client.connection(), client.endpoint());
         if released != Released::Unsure {
             self.guardian.dismiss();

@@ -305,10 +305,13 @@ impl GdbSource {
             // It takes a while, in which the recorder may be stopped once more.
             self.guard.guardian.freezing();
             self.client.start_over()?;
-            ours = self.guard.guardian.may_resume();
-            if ours {
-                return self.let_run();
+            if self.guard.guardian.may_resume() {
+                self.let_run()?;
+                if self.guard.guardian.resumed() {
+                    return Ok(());
+                }
             }
+            ours = false;
         }
         Err(self
             .client
@@ -471,7 +474,10 @@ impl StopWorld for GdbSource {
         self.was_rescued = !ours;
         let done = match std::mem::replace(&mut self.hold, Hold::Unsure) {
             Hold::Running => Ok(()),
-            Hold::Frozen if ours => self.let_run(),
+            Hold::Frozen if ours => match self.let_run() {
+                Ok(()) if !self.guard.guardian.resumed() => self.let_run_anew(false),
+                done => done,
+            },
             Hold::Frozen | Hold::Unsure => self.let_run_anew(ours),
         };
         if let Err(error) = done {

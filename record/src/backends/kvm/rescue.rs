@@ -143,6 +143,11 @@ impl Rescuer for MonitorRescuer {
         let _ = kill(Pid::from_raw(self.recorder), Signal::SIGCONT);
     }
 
+    /// It may have been stopped a second time.
+    fn resume_again(&mut self) {
+        self.resume();
+    }
+
     fn release(&mut self, _: bool) {
         self.words.restore();
     }

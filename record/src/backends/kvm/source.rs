@@ -519,7 +519,12 @@ impl StopWorld for KvmSource {
     fn resume(&mut self) -> Result<(), SourceError> {
         self.guardian.may_resume();
         self.let_all_go();
-        self.guardian.running();
+        if self.vcpus.iter().any(|vcpu| vcpu.thread.is_held()) {
+            // It has not stopped yet, and is let go when it has.
+            self.guardian.not_resumed();
+        } else {
+            self.guardian.running();
+        }
         Ok(())
     }
 
@@ -555,6 +560,9 @@ impl StopWorld for KvmSource {
         self.boots.report(self.facts.target.vcpus, sink);
         // Threads that stopped late.
         self.let_all_go();
+        if !self.vcpus.iter().any(|vcpu| vcpu.thread.is_held()) {
+            self.guardian.running();
+        }
         if self.life == Life::Alive
             && let Some(ending) = ending_of(self.started.as_mut(), self.pid)
         {

@@ -291,7 +291,26 @@ impl XenSource {
         {
             guardian.running();
         }
+        if self.frozen
+            && let Some(guardian) = &self.guardian
+            && !guardian.is_frozen()
+        {
+            self.undo_late_pause();
+        }
         fetched
+    }
+
+    /// Resumes the domain if our pause came after the guardian had looked for it, since we stood still just before it.
+    #[cold]
+    fn undo_late_pause(&mut self) {
+        if let Some(guardian) = &self.guardian {
+            guardian.await_rescue();
+        }
+        let id = self.current.domain.id;
+        let info = self.current.domain.xen.domain_info(id);
+        if info.is_ok_and(|info| info.is_paused()) {
+            let _ = self.current.domain.unpause();
+        }
     }
 
     /// The state of a vCPU at `now_ns`. Whether it executes at this moment is not sufficient evidence, since dom0 may
@@ -471,6 +490,10 @@ impl XenSource {
             _ => {}
         }
         if let Some(guardian) = &self.guardian {
+            if ours && !guardian.resumed() {
+                // It was as late as we were, and must not undo the next pause.
+                guardian.await_rescue();
+            }
             guardian.running();
         }
         Ok(())
