@@ -35,8 +35,8 @@ pub trait Rescuer {
     /// Resumes the guest after a freeze that is too long. The recorder still exists and may go on.
     fn resume(&mut self);
 
-    /// Does so once more, when the recorder has got no farther since then. Usually it does nothing, since someone else may
-    /// have paused the guest meanwhile.
+    /// Does so once more, when the recorder has got no farther since then. Usually it does nothing, since someone else
+    /// may have paused the guest meanwhile.
     fn resume_again(&mut self) {}
 
     /// Makes sure that the guest runs after the recorder has gone, in the middle of a freeze if `frozen`.

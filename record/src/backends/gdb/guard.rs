@@ -76,8 +76,8 @@ impl Rescuer for StubRescuer {
         }
         // The conversation goes on, so nothing may be read here. If a stub has no `vCont`, only the recorder sends `c`;
         // such stubs have one vCPU.
-        // The acknowledgement is for a guest that runs, since the recorder was stopped just before the pause or after it:
-        // the first byte stops such a guest, and nobody reads it.
+        // The acknowledgement is for a guest that runs, since the recorder was stopped just before its pause or just
+        // after it: the first byte stops such a guest, and nobody reads it.
         let mut bytes = b"+".to_vec();
         packet::put(&mut bytes, format_args!("{}", Continue::All.payload()));
         if let Some(connection) = self.connection() {
