@@ -247,10 +247,11 @@ def linux_without_help(uniprof):
             check(guest.runs(), "the guest stands still afterwards")
             table = guest.said()
         told = re.search(r"The guest's kernel told of .*", messages)
-        results.append(f"{append}: {linux_judged(uniprof, recording, judge.programs, images, bool(told))}")
+        results.append(f"{append}: {linux_judged(uniprof, recording, judge.programs, images, target == 'qemu:')}")
         if target == "qemu:":
-            check(told, messages)
-            results += [linux_judged(uniprof, recording, judge.kernel, table), told[0]]
+            # With pti=on it may be found once a sample is in it.
+            found = told[0] if told else "it was found by a sample"
+            results += [linux_judged(uniprof, recording, judge.kernel, table), found]
         else:
             results.append(linux_judged(uniprof, recording, judge.kernel_by_image, table, guest.kernel))
     return "; ".join(results)

@@ -115,6 +115,8 @@ pub struct NotUnderstood(pub &'static str);
 pub enum NotRead {
     /// It seems to be Linux, but its tables are not understood.
     NotUnderstood(NotUnderstood),
+    /// At each look a process was running whose page tables hide most of a kernel. A later look may find it.
+    Hidden,
     /// The guest can't be paused or resumed.
     Failed(SourceError),
 }
@@ -159,6 +161,7 @@ fn read_with(source: &mut dyn StopWorld, kernel_attempts: u32) -> Result<Option<
     let why = match why {
         _ if memory.is_over() => "it takes too long to read",
         Some(why) => why,
+        None if memory.is_hidden() => return Err(NotRead::Hidden),
         None => return Ok(None),
     };
     // Other guests have memory there, too, and digits in a row.

@@ -160,12 +160,19 @@ fn record_into(
         .transpose()?;
     let until = until.unwrap_or_default();
     // A guest that has not begun has no kernel yet.
-    let read = plan
-        .boot
-        .map_or_else(|| read_linux(&mut hot), |_| Ok((None, None)));
+    let read = match plan.boot {
+        Some(_) => Ok(None),
+        None => read_linux(&mut hot),
+    };
+    let mut is_hidden = false;
     let (kernel, linux, failure) = match read {
-        Ok((kernel, linux)) => (kernel, linux, None),
-        Err(error) => (None, None, Some(error)),
+        Ok(linux) => (linux.as_ref().map(|linux| Ok(linux.facts())), linux, None),
+        Err(NotRead::NotUnderstood(why)) => (Some(Err(why)), None, None),
+        Err(NotRead::Failed(error)) => (None, None, Some(error)),
+        Err(NotRead::Hidden) => {
+            is_hidden = true;
+            (None, None, None)
+        }
     };
     if let Some(Ok(kernel)) = &kernel {
         facts
@@ -173,9 +180,10 @@ fn record_into(
             .push(("guest kernel".into(), kernel.banner.clone()));
     }
     let mut take = take_of(plan);
-    let may_boot_linux =
-        plan.boot.is_some() && matches!(&hot, Hot::StopWorld(source) if source.reads_running());
-    if may_boot_linux || linux.as_ref().is_some_and(Linux::walks_stacks) {
+    // It boots, or a sample finds it in its kernel.
+    let may_be_found = is_hidden
+        || plan.boot.is_some() && matches!(&hot, Hot::StopWorld(source) if source.reads_running());
+    if may_be_found || linux.as_ref().is_some_and(Linux::walks_stacks) {
         take.kernel_bytes = STACK_BYTES.min(take.window_bytes);
     }
     let clock = bounds::clock_at(monotonic_ns(), plan.boot.map_or(0, |_| BEFORE_BOOT_NS));
@@ -214,7 +222,7 @@ fn record_into(
     });
     encoder.monitor = monitor.as_ref().map(|(_, part)| part.clone());
     let mut later_kernels = None;
-    if linux.is_some() || may_boot_linux {
+    if linux.is_some() || may_be_found {
         let (found, later) = std::sync::mpsc::channel();
         later_kernels = Some(LaterKernels::new(found, linux.is_some()));
         let stacks = StackSettings {
@@ -390,24 +398,17 @@ fn due(tally: &Tally, totals: &[(String, u64)], rate_millihertz: u64) -> Option<
     of_process.or_else(|| Due::of_guest(totals, samples, rate_millihertz))
 }
 
-/// The facts about a guest's Linux kernel, or why there are none; and the kernel itself.
-type LinuxKernel = (Option<Result<KernelFacts, NotUnderstood>>, Option<Linux>);
-
 /// Reads the guest's kernel, if it is Linux.
 ///
 /// # Errors
-/// Says why the guest can't be sampled.
+/// Says why its kernel was not read.
 #[cold]
-fn read_linux(hot: &mut Hot) -> Result<LinuxKernel, SourceError> {
-    let source = match hot {
-        Hot::StopWorld(source) if source.facts().target.kind != TargetKind::Process => source,
-        _ => return Ok((None, None)),
-    };
-    match linux::read(&mut **source) {
-        Ok(None) => Ok((None, None)),
-        Ok(Some(linux)) => Ok((Some(Ok(linux.facts())), Some(linux))),
-        Err(NotRead::NotUnderstood(why)) => Ok((Some(Err(why)), None)),
-        Err(NotRead::Failed(error)) => Err(error),
+fn read_linux(hot: &mut Hot) -> Result<Option<Linux>, NotRead> {
+    match hot {
+        Hot::StopWorld(source) if source.facts().target.kind != TargetKind::Process => {
+            linux::read(&mut **source)
+        }
+        _ => Ok(None),
     }
 }
 

@@ -471,7 +471,7 @@ fn look_into_kernel(search: &mut Search<'_>, source: &mut GdbSource) -> Result<(
             search.look_into_kernel(&kernel);
             Ok(())
         }
-        Ok(None) => Ok(()),
+        Ok(None) | Err(NotRead::Hidden) => Ok(()),
         Err(NotRead::NotUnderstood(why)) => Err(SourceError(format!(
             "no function {} in the images given, and the guest's kernel, which seems to be Linux, is not understood \
              ({why})",

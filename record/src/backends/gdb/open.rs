@@ -24,6 +24,8 @@ use uprof::{Arch, Task};
 
 /// Longest conversation before the first sample. The guest is stopped during most of it.
 const OPENING: Duration = Duration::from_secs(4);
+/// How long a guest waits for its first instruction at most, if the recorder is stopped meanwhile.
+const BEGINS_WITHIN: Duration = Duration::from_secs(60);
 
 /// A stub to open, with everything that is known of its guest.
 pub struct Opening {
@@ -116,7 +118,10 @@ pub(super) fn connect(
         )));
     }
     let sockets = opening.endpoint.sockets().map_err(GdbError::from)?;
-    let guard = Guard::start(&sockets, detaches, opening.afterwards.take())?;
+    let mut guard = Guard::start(&sockets, detaches, opening.afterwards.take())?;
+    guard
+        .guardian
+        .holding(if begins { BEGINS_WITHIN } else { OPENING });
     // From here on the guest may be stopped; the guard releases it if this function fails.
     let connection = sockets.connect(PATIENCE).map_err(GdbError::from)?;
     let mut client = Client::over(connection, &opening.endpoint, PATIENCE);
@@ -171,6 +176,13 @@ pub(super) fn connect(
     } else {
         source.let_run()?;
         source.probe()?;
+        if !source.guard.guardian.may_resume() {
+            let endpoint = source.client.endpoint();
+            return Err(SourceError(format!(
+                "the recorder itself was stopped while it connected to {endpoint}; its guest runs: try again"
+            )));
+        }
+        source.guard.guardian.running();
         source.note_costs()?;
     }
     source.client.set_end(None);

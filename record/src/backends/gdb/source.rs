@@ -398,7 +398,14 @@ impl StopWorld for GdbSource {
     }
 
     fn begin(&mut self) -> Result<(), SourceError> {
+        if !self.guard.guardian.may_resume() {
+            let endpoint = self.client.endpoint();
+            return Err(SourceError(format!(
+                "the guest behind {endpoint} began before the recorder was ready: try again"
+            )));
+        }
         self.let_run()?;
+        self.guard.guardian.running();
         if let Some(threads) = &mut self.vcpu_threads {
             threads.let_run();
         }

@@ -114,7 +114,7 @@ fn look(pid: i32, images: &[Image], is_used: &mut [bool]) -> Result<MonitoredGue
             named
                 .ok_or_else(|| SourceError("the build-id of its Linux kernel was not found".into()))
         }
-        Ok(None) => {
+        Ok(None) | Err(NotRead::Hidden) => {
             let modules = placed(&mut guest, number, images, is_used)?;
             Ok(MonitoredGuest::with_images(number, modules))
         }
