@@ -654,6 +654,30 @@ impl Write for Panics {
 }
 
 #[test]
+fn a_recording_that_is_stopped_does_not_wait_for_its_next_sample() {
+    let (source, _) = fake(1, Faults::default());
+    let plan = Plan {
+        duration: None,
+        rate_hz: 0.01,
+        ..plan(0)
+    };
+    let counters = Arc::new(Counters::default());
+    let shared = Arc::clone(&counters);
+    let stopper = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        shared.stop();
+        Instant::now()
+    });
+    let summary = uniprof_record::record(source, Vec::new(), &plan, counters).unwrap();
+    let stopped = stopper.join().unwrap();
+    assert!(stopped.elapsed() < Duration::from_secs(50));
+    assert_eq!(
+        summary.ending,
+        Ending::Stopped("stopped by the program".into())
+    );
+}
+
+#[test]
 fn an_encoder_that_panics_ends_the_recording() {
     let (source, calls) = fake(1, Faults::default());
     let plan = Plan {
@@ -666,7 +690,7 @@ fn an_encoder_that_panics_ends_the_recording() {
     // Stops a recording that goes on, so that the test ends.
     std::thread::spawn(move || {
         std::thread::sleep(Duration::from_secs(20));
-        watched.stop.store(true, Ordering::Relaxed);
+        watched.stop();
     });
     let summary = uniprof_record::record(source, Panics, &plan, counters).unwrap();
     assert!(began.elapsed() < Duration::from_secs(19), "it went on");

@@ -116,7 +116,7 @@ impl Console {
             is_heard = is_heard && self.print(printed).is_ok();
             if self.text.is_in(printed) {
                 let _ = counters.stopped_by.set(REACHED);
-                counters.stop.store(true, Ordering::Relaxed);
+                counters.stop();
             }
         }
     }

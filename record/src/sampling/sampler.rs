@@ -22,8 +22,6 @@ use uprof::cold::{LossReason, Target, TargetKind};
 use uprof::cpu::{SpecialRegisters, is_kernel_address};
 use uprof::{Arch, Details, Registers, Stop};
 
-/// The longest uninterrupted sleep, in nanoseconds.
-const NAP_NS: u64 = 250_000_000;
 /// Most bytes copied from a second stack.
 const BEYOND_BYTES: usize = 4096;
 
@@ -221,7 +219,7 @@ fn look(source: &mut dyn StopWorld, sink: &mut Sink) -> Option<Ending> {
     }
 }
 
-/// Sleeps until `wake_ns`, in short naps, so that a child's report or a request to stop is seen soon.
+/// Sleeps until `wake_ns`, or until a child reports or someone asks to stop.
 fn wait(
     source: &mut dyn StopWorld,
     sink: &mut Sink,
@@ -229,6 +227,7 @@ fn wait(
     control: &Control,
 ) -> Option<Ending> {
     loop {
+        let seen = signal::news();
         if signal::take_wake()
             && let Some(ending) = look(source, sink)
         {
@@ -242,7 +241,7 @@ fn wait(
             return None;
         }
         let end_ns = control.stop_at_ns.unwrap_or(u64::MAX);
-        sleep_until(wake_ns.min(now_ns + NAP_NS).min(end_ns));
+        signal::sleep_unless_news(seen, wake_ns.min(end_ns));
     }
 }
 

@@ -104,7 +104,7 @@ pub fn record_calls<W: Write + Send>(
             match sender.try_send(told) {
                 Err(TrySendError::Full(_)) => left_out += 1,
                 // A writer that failed has requested the end; one that panicked has not.
-                Err(TrySendError::Disconnected(_)) => counters.stop.store(true, Ordering::Relaxed),
+                Err(TrySendError::Disconnected(_)) => counters.stop(),
                 Ok(()) => {}
             }
         });
@@ -179,7 +179,7 @@ fn write<W: Write>(
                 .store(now_ns - begun_ns, Ordering::Relaxed);
         }
         if written.error.is_some() {
-            counters.stop.store(true, Ordering::Relaxed);
+            counters.stop();
         }
         if is_over || written.error.is_some() {
             return written;

@@ -7,7 +7,6 @@ use crate::source::control::Counters;
 use crate::sys::bell::Bell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::{Scope, ScopedJoinHandle};
 
 /// A recording of a monitor that is under way.
@@ -42,7 +41,7 @@ impl<'scope> MonitorSession<'scope> {
 
     /// Ends it. Returns its number of samples, if it was recorded to its end.
     pub fn end(self) -> Option<u64> {
-        self.counters.stop.store(true, Ordering::Relaxed);
+        self.counters.stop();
         self.bell.ring();
         self.thread.join().ok().flatten()
     }

@@ -36,7 +36,7 @@ const BEFORE_BOOT_NS: u64 = 20_000_000;
 const BETWEEN_RELEASES: Duration = Duration::from_millis(2);
 /// How long a monitor's recording waits for samples at most: the guest's rings when it ends. A killed recorder loses
 /// less than a second of them, with the time that they wait in both encoders.
-const LONGEST_WAIT_MS: u64 = 200;
+const LONGEST_WAIT_MS: u64 = 400;
 
 /// The outcome of a recording.
 #[derive(Debug, Clone)]

@@ -24,10 +24,23 @@ pub struct Counters {
     pub pause_p99_ns: AtomicU64,
     /// The period that the overhead limit has forced, or 0.
     pub slowed_to_ns: AtomicU64,
-    /// Set to end the recording.
-    pub stop: AtomicBool,
+    /// Whether the recording is to end.
+    stop: AtomicBool,
     /// Why, if that is set before.
     pub stopped_by: OnceLock<&'static str>,
+}
+
+impl Counters {
+    /// Ends the recording.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        signal::announce();
+    }
+
+    /// Whether it is to end.
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
 }
 
 /// Decides whether the sampler goes on.
@@ -70,7 +83,7 @@ impl Control {
 
     /// Why a stop was requested, if it was.
     pub fn stop_asked(&self) -> Option<String> {
-        if self.counters.stop.load(Ordering::Relaxed) {
+        if self.counters.is_stopped() {
             let why = self.counters.stopped_by.get();
             return Some(why.copied().unwrap_or("stopped by the program").into());
         }

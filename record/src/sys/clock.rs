@@ -105,14 +105,19 @@ pub fn sleep_until(deadline_ns: u64) {
     if simulated::sleep_until(deadline_ns) {
         return;
     }
-    let seconds = (deadline_ns / 1_000_000_000).cast_signed();
-    let deadline = TimeSpec::new(seconds, (deadline_ns % 1_000_000_000).cast_signed());
+    let deadline = timespec(deadline_ns);
     // Whoever was woken by a signal looks at what it is for.
     let _ = clock_nanosleep(
         ClockId::CLOCK_MONOTONIC,
         ClockNanosleepFlags::TIMER_ABSTIME,
         &deadline,
     );
+}
+
+/// A time of the monotonic clock as system calls take it.
+pub(super) fn timespec(time_ns: u64) -> TimeSpec {
+    let seconds = (time_ns / 1_000_000_000).cast_signed();
+    TimeSpec::new(seconds, (time_ns % 1_000_000_000).cast_signed())
 }
 
 /// A clock that is advanced by hand, for tests of long recordings. No build of the program has it.
@@ -138,7 +143,7 @@ pub mod simulated {
     }
 
     /// Advances the clock to `deadline_ns`; `false` while the real clock is used.
-    pub(super) fn sleep_until(deadline_ns: u64) -> bool {
+    pub(in crate::sys) fn sleep_until(deadline_ns: u64) -> bool {
         now_ns().is_some() && NOW_NS.fetch_max(deadline_ns, Ordering::Relaxed) > 0
     }
 }

@@ -1,5 +1,6 @@
 //! Signals that end a recording, one that saves the window of a flight recorder, and one that only wakes the sampler.
 
+use crate::sys::clock;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, sigaction};
 use nix::unistd::Pid;
 use std::io;
@@ -8,6 +9,50 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
+
+/// Counts what a sampler must look at before its next deadline.
+static NEWS: AtomicU32 = AtomicU32::new(0);
+
+/// To be passed to [`sleep_unless_news`]. Whoever sleeps asks for it first and then looks, so that nothing comes between.
+pub fn news() -> u32 {
+    NEWS.load(Ordering::Acquire)
+}
+
+/// Ends the present sleep of each thread in [`sleep_unless_news`]. Handlers of signals may call it: it is a system call.
+pub fn announce() {
+    NEWS.fetch_add(1, Ordering::Release);
+    // SAFETY: the kernel only compares the address of a static with those that threads wait for.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            NEWS.as_ptr(),
+            libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+            i32::MAX,
+        )
+    };
+}
+
+/// Sleeps until `deadline_ns` of the monotonic clock, or until there is other news than `seen`, or a signal comes.
+pub fn sleep_unless_news(seen: u32, deadline_ns: u64) {
+    #[cfg(feature = "simulated-time")]
+    if clock::simulated::sleep_until(deadline_ns) {
+        return;
+    }
+    let deadline = clock::timespec(deadline_ns);
+    let deadline: &libc::timespec = deadline.as_ref();
+    // SAFETY: the kernel reads a static and the time, and keeps no pointer.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            NEWS.as_ptr(),
+            libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG,
+            seen,
+            &raw const *deadline,
+            std::ptr::null::<u32>(),
+            libc::FUTEX_BITSET_MATCH_ANY,
+        )
+    };
+}
 
 /// Signals that end a recording. Not SIGHUP, if the program was started with that ignored, as `nohup` does.
 fn stops() -> impl Iterator<Item = Signal> {
@@ -23,6 +68,7 @@ static STOP: AtomicI32 = AtomicI32::new(0);
 
 extern "C" fn stop(signal: libc::c_int) {
     STOP.store(signal, Ordering::Relaxed);
+    announce();
 }
 
 /// How often SIGUSR1 came.
@@ -36,12 +82,13 @@ extern "C" fn save(_: libc::c_int) {
 static WAKE: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn wake(_: libc::c_int) {
-    WAKE.store(true, Ordering::Relaxed);
+    wake_sampler();
 }
 
 /// Makes the next [`take_wake`] return `true`.
 pub fn wake_sampler() {
     WAKE.store(true, Ordering::Relaxed);
+    announce();
 }
 
 /// Whether a child changed state since the last call.
@@ -125,4 +172,36 @@ pub fn wait_for(child: &mut Child) -> io::Result<ExitStatus> {
 pub fn stop_signal() -> Option<&'static str> {
     let number = STOP.load(Ordering::Relaxed);
     Signal::try_from(number).ok().map(Signal::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::clock::monotonic_ns;
+
+    #[test]
+    fn news_ends_a_sleep_whether_it_has_begun_or_not() {
+        let far_ns = monotonic_ns() + 100_000_000_000;
+        let seen = news();
+        announce();
+        sleep_unless_news(seen, far_ns);
+        let announcer = thread::spawn(|| {
+            thread::sleep(Duration::from_millis(20));
+            announce();
+        });
+        sleep_unless_news(news(), far_ns);
+        announcer.join().unwrap();
+        assert!(monotonic_ns() < far_ns);
+    }
+
+    #[test]
+    fn a_sleep_without_news_ends_at_its_deadline() {
+        // Another test's news may end it before.
+        let is_punctual = (0..100).any(|_| {
+            let deadline_ns = monotonic_ns() + 2_000_000;
+            sleep_unless_news(news(), deadline_ns);
+            monotonic_ns() >= deadline_ns
+        });
+        assert!(is_punctual);
+    }
 }

@@ -301,7 +301,7 @@ impl<W: Write> Encoder<W> {
     /// when it has nothing, its sampler rings.
     fn flush_after_ns(&self, has_taken: bool) -> u64 {
         match (&self.reports, has_taken) {
-            (Some(_), true) => FLUSH_NS / 2,
+            (Some(_), true) => FLUSH_NS / 4,
             (Some(_), false) => 2 * FLUSH_NS,
             (None, _) => FLUSH_NS,
         }
@@ -320,7 +320,7 @@ impl<W: Write> Encoder<W> {
     /// dropped.
     pub fn panicked(&mut self, counters: &Counters) -> Tally {
         self.outlet = None;
-        counters.stop.store(true, Ordering::Relaxed);
+        counters.stop();
         Tally {
             output_error: Some("the encoder thread failed; please report this".into()),
             stopped_sampler: true,
@@ -604,7 +604,7 @@ impl<W: Write> Encoder<W> {
         }
         if self.outlet.is_none() && !tally.stopped_sampler {
             tally.stopped_sampler = true;
-            counters.stop.store(true, Ordering::Relaxed);
+            counters.stop();
         }
     }
 
