@@ -13,14 +13,21 @@ use std::time::Duration;
 /// Counts what a sampler must look at before its next deadline.
 static NEWS: AtomicU32 = AtomicU32::new(0);
 
+/// How many threads sleep until there is news. While a guest is paused none does, and a handler needs no system call.
+static SLEEPERS: AtomicU32 = AtomicU32::new(0);
+
 /// To be passed to [`sleep_unless_news`]. Whoever sleeps asks for it first and then looks, so that nothing comes between.
 pub fn news() -> u32 {
-    NEWS.load(Ordering::Acquire)
+    NEWS.load(Ordering::SeqCst)
 }
 
-/// Ends the present sleep of each thread in [`sleep_unless_news`]. Handlers of signals may call it: it is a system call.
+/// Ends the present sleep of each thread in [`sleep_unless_news`]. Handlers of signals may call it.
 pub fn announce() {
-    NEWS.fetch_add(1, Ordering::Release);
+    NEWS.fetch_add(1, Ordering::SeqCst);
+    // Whoever falls asleep after this line finds other news than it has seen.
+    if SLEEPERS.load(Ordering::SeqCst) == 0 {
+        return;
+    }
     // SAFETY: the kernel only compares the address of a static with those that threads wait for.
     unsafe {
         libc::syscall(
@@ -40,6 +47,7 @@ pub fn sleep_unless_news(seen: u32, deadline_ns: u64) {
     }
     let deadline = clock::timespec(deadline_ns);
     let deadline: &libc::timespec = deadline.as_ref();
+    SLEEPERS.fetch_add(1, Ordering::SeqCst);
     // SAFETY: the kernel reads a static and the time, and keeps no pointer.
     unsafe {
         libc::syscall(
@@ -52,6 +60,7 @@ pub fn sleep_unless_news(seen: u32, deadline_ns: u64) {
             libc::FUTEX_BITSET_MATCH_ANY,
         )
     };
+    SLEEPERS.fetch_sub(1, Ordering::SeqCst);
 }
 
 /// Signals that end a recording. Not SIGHUP, if the program was started with that ignored, as `nohup` does.

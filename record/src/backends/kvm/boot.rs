@@ -6,9 +6,9 @@
 //! the recorder is gone, the kernel lets all of them go.
 
 use super::monitor::{Doing, Monitor, MonitorVcpu};
-use super::search::VcpuThread;
+use super::search::{Threads, VcpuThread};
 use super::source::{KvmSource, attach};
-use super::thread::Thread;
+use super::thread::{LateThreads, Thread};
 use crate::elf::Image;
 use crate::guest::command::{Child, Command};
 use crate::source::{Hot, Life, Source, SourceError};
@@ -222,7 +222,13 @@ impl Tracing {
         let vcpus = monitor.vcpus.iter();
         let vcpus = vcpus.filter_map(|vcpu| self.thread_of(&monitor, vcpu));
         let (taken, vcpus): (Vec<i32>, Vec<VcpuThread>) = vcpus.unzip();
-        let source = attach(&monitor, images, || Ok(vcpus))?;
+        let mut late = LateThreads::default();
+        for &tid in &self.tids {
+            if let Some(thread) = Thread::asked(process_of(tid), tid) {
+                late.add(thread);
+            }
+        }
+        let source = attach(&monitor, images, |_| Ok(Threads { vcpus, late }))?;
         Ok((source, taken, monitor.vcpus.len()))
     }
 

@@ -4,7 +4,8 @@
 //! shows its activity. A running thread is stopped for a moment to find out, as an attaching debugger does.
 
 use super::monitor::{Doing, Monitor, MonitorVcpu};
-use super::thread::Thread;
+use super::thread::{LateThreads, Thread};
+use crate::guest::guardian::Guardian;
 use crate::guest::held::Held;
 use crate::guest::page_tables::Paging;
 use crate::source::SourceError;
@@ -69,9 +70,20 @@ impl Held for VcpuThread {
     }
 }
 
-/// The threads that run the vCPUs. Such a thread is in KVM_RUN now and then; a vCPU without one doesn't run.
-pub fn find_threads(monitor: &Monitor) -> Result<Vec<VcpuThread>, SourceError> {
+/// Threads of a monitor.
+#[derive(Default)]
+pub struct Threads {
+    /// Those that run its vCPUs, by number.
+    pub vcpus: Vec<VcpuThread>,
+    /// Others that are still asked to stop.
+    pub late: LateThreads,
+}
+
+/// The threads that run the vCPUs, found under the eyes of `guardian`. Such a thread is in KVM_RUN now and then; a vCPU
+/// without one doesn't run.
+pub fn find_threads(monitor: &Monitor, guardian: &mut Guardian) -> Result<Threads, SourceError> {
     let mut found: Vec<VcpuThread> = Vec::with_capacity(monitor.vcpus.len());
+    let mut late = LateThreads::default();
     let begun = Instant::now();
     let mut refusal = None;
     while found.len() < monitor.vcpus.len() && begun.elapsed() < SEARCH {
@@ -82,7 +94,7 @@ pub fn find_threads(monitor: &Monitor) -> Result<Vec<VcpuThread>, SourceError> {
                 continue;
             }
             let doing = match monitor.doing(tid) {
-                Doing::Unknown => match stop_and_look(monitor, tid) {
+                Doing::Unknown => match stop_and_look(monitor, tid, guardian, &mut late) {
                     Ok(doing) => doing,
                     Err(error) => {
                         refusal = Some(error);
@@ -113,23 +125,32 @@ pub fn find_threads(monitor: &Monitor) -> Result<Vec<VcpuThread>, SourceError> {
         )));
     }
     found.sort_unstable_by_key(|vcpu| vcpu.number);
-    Ok(found)
+    Ok(Threads { vcpus: found, late })
 }
 
 /// The activity of a running thread.
-fn stop_and_look(monitor: &Monitor, tid: i32) -> Result<Doing, SourceError> {
+fn stop_and_look(
+    monitor: &Monitor,
+    tid: i32,
+    guardian: &mut Guardian,
+    late: &mut LateThreads,
+) -> Result<Doing, SourceError> {
     let Some(mut thread) = Thread::of(monitor.pid, tid) else {
         return Ok(Doing::Other);
     };
-    thread
-        .ask()
-        .map_err(|errno| refused(monitor.pid, tid, errno))?;
+    guardian.freezing();
+    if let Err(errno) = thread.ask() {
+        guardian.running();
+        return Err(refused(monitor.pid, tid, errno));
+    }
     let doing = if thread.wait(monotonic_ns() + STOP_WITHIN_NS) {
         monitor.doing(tid)
     } else {
         Doing::Other
     };
     let_go_for_sure(&mut thread);
+    guardian.running();
+    late.add(thread);
     Ok(doing)
 }
 

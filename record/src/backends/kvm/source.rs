@@ -5,7 +5,8 @@ use super::monitor::Monitor;
 use super::ram::{self, Evidence, Ram};
 use super::rescue::{MonitorRescuer, Words};
 use super::run_page::{self, BYTES, VALID_AT};
-use super::search::{STOP_WITHIN_NS, VcpuThread, find_threads, let_go_for_sure, refused};
+use super::search::{STOP_WITHIN_NS, Threads, VcpuThread, find_threads, let_go_for_sure, refused};
+use super::thread::LateThreads;
 use crate::elf::Image;
 use crate::guest::boots::Boots;
 use crate::guest::command::Child;
@@ -60,6 +61,8 @@ pub(super) struct KvmSource {
     words: Words,
     guardian: Guardian,
     vcpus: Vec<VcpuThread>,
+    /// Other threads of the monitor that must be let go of.
+    late: LateThreads,
     ram: Ram,
     roots: Roots,
     boots: Boots,
@@ -130,7 +133,7 @@ pub(super) fn open_guest(
             monitor.name
         )));
     }
-    let mut source = attach(monitor, images, || find_threads(monitor))?;
+    let mut source = attach(monitor, images, |guardian| find_threads(monitor, guardian))?;
     source.find_memory(unsure_rounds)?;
     Ok(source)
 }
@@ -139,7 +142,7 @@ pub(super) fn open_guest(
 pub(super) fn attach(
     monitor: &Monitor,
     images: Vec<Image>,
-    find: impl FnOnce() -> Result<Vec<VcpuThread>, SourceError>,
+    find: impl FnOnce(&mut Guardian) -> Result<Threads, SourceError>,
 ) -> Result<KvmSource, SourceError> {
     let pid = monitor.pid;
     let gone = |error: std::io::Error| {
@@ -157,8 +160,8 @@ pub(super) fn attach(
         monitor: pid,
     };
     // From here on the guardian restores the words, should this function fail.
-    let guardian = Guardian::start(&descriptors, rescuer)?;
-    let vcpus = find()?;
+    let mut guardian = Guardian::start(&descriptors, rescuer)?;
+    let Threads { vcpus, late } = find(&mut guardian)?;
     words.ask().map_err(gone)?;
     let memory = || monitor.memory.try_clone().map_err(gone);
     Ok(KvmSource {
@@ -170,6 +173,7 @@ pub(super) fn attach(
         guardian,
         times: VcpuTimes::new(vcpus.len()),
         vcpus,
+        late,
         ram: Ram::new(memory()?, &monitor.areas),
         memory: memory()?,
         roots: Roots::default(),
@@ -560,6 +564,7 @@ impl StopWorld for KvmSource {
         self.boots.report(self.facts.target.vcpus, sink);
         // Threads that stopped late.
         self.let_all_go();
+        self.late.let_go();
         if !self.vcpus.iter().any(|vcpu| vcpu.thread.is_held()) {
             self.guardian.running();
         }

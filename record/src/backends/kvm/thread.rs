@@ -55,6 +55,13 @@ impl Thread {
         Some(Thread { hold, ..thread })
     }
 
+    /// Thread `tid` of process `pid`, which this thread traces and has asked to stop.
+    pub fn asked(pid: i32, tid: i32) -> Option<Thread> {
+        let thread = Thread::of(pid, tid)?;
+        let hold = Hold::Asked;
+        Some(Thread { hold, ..thread })
+    }
+
     /// Its id.
     pub fn tid(&self) -> i32 {
         self.tid.as_raw()
@@ -169,10 +176,64 @@ impl Thread {
     }
 }
 
+/// Threads that did not stop in time when they were asked to, since they were deep in the kernel. They stop once they
+/// leave it, and must not stay so.
+#[derive(Debug, Default)]
+pub struct LateThreads(Vec<Thread>);
+
+impl LateThreads {
+    /// Adds a thread, unless it is resumed already.
+    pub fn add(&mut self, thread: Thread) {
+        if thread.is_held() {
+            self.0.push(thread);
+        }
+    }
+
+    /// Resumes those that have stopped by now.
+    pub fn let_go(&mut self) {
+        self.0.retain_mut(|thread| {
+            thread.let_go();
+            thread.is_held()
+        });
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::Command;
+    use std::process::{Child, Command};
+
+    /// A process that makes another as vfork(2) does, and does not stop until that one has ended, after a second.
+    fn deep_in_the_kernel() -> Child {
+        let (call, flags) = (libc::SYS_clone, libc::CLONE_VFORK | libc::SIGCHLD);
+        let program = format!("sleep(syscall({call}, {flags}, 0, 0, 0, 0) ? 20 : 1)");
+        Command::new("perl").args(["-e", &program]).spawn().unwrap()
+    }
+
+    #[test]
+    fn a_thread_that_stops_late_is_let_go_once_it_has() {
+        let mut child = deep_in_the_kernel();
+        let pid = child.id() as i32;
+        let mut thread = Thread::of(pid, pid).unwrap();
+        while thread.state() != Some(b'D') {
+            std::thread::yield_now();
+        }
+        thread.ask().unwrap();
+        assert!(!thread.wait(monotonic_ns() + 20_000_000));
+        let mut late = LateThreads::default();
+        late.add(thread);
+        late.let_go();
+        assert_eq!(late.0.len(), 1);
+        let thread = Thread::of(pid, pid).unwrap();
+        while thread.state() != Some(b't') {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        late.let_go();
+        assert!(late.0.is_empty());
+        assert_ne!(thread.state(), Some(b't'));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 
     #[test]
     fn a_thread_is_held_let_go_and_told_when_it_has_ended() {
