@@ -350,7 +350,7 @@ fn guardian_of(recorder: u32) -> String {
         let children = std::fs::read_to_string(&children).unwrap();
         let named = |pid: &&str| {
             let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
-            name.is_ok_and(|name| name == "uniprof-guard\n")
+            name.is_ok_and(|name| name == "uprof-guardian\n")
         };
         if let Some(pid) = children.split_whitespace().find(named) {
             return pid.to_owned();

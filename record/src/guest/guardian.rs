@@ -144,7 +144,7 @@ impl Guardian {
             Some(Absence::Ended) => "has ended".into(),
         };
         Err(SourceError(format!(
-            "the guardian (process {}, uniprof-guard) {how}: without it the guest would stay paused if the \
+            "the guardian (process {}, uprof-guardian) {how}: without it the guest would stay paused if the \
              recorder were killed, too; the guest runs, and what was recorded until then is sound",
             child.pid()
         )))

@@ -184,7 +184,8 @@ fn settle_child(kept: &[RawFd], lifeline: RawFd) {
         // SAFETY: SIG_IGN is a valid disposition for each of these.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
-    let _ = prctl::set_name(c"uniprof-guard");
+    // `pkill -9 uniprof` must leave it alone.
+    let _ = prctl::set_name(c"uprof-guardian");
     // SAFETY: the path is a C string.
     let null = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) };
     if null >= 0 {

@@ -16,7 +16,7 @@ static NEWS: AtomicU32 = AtomicU32::new(0);
 /// How many threads sleep until there is news. While a guest is paused none does, and a handler needs no system call.
 static SLEEPERS: AtomicU32 = AtomicU32::new(0);
 
-/// To be passed to [`sleep_unless_news`]. Whoever sleeps asks for it first and then looks, so that nothing comes between.
+/// To be passed to [`sleep_unless_news`]. Whoever sleeps asks for it first and then looks: nothing comes between.
 pub fn news() -> u32 {
     NEWS.load(Ordering::SeqCst)
 }

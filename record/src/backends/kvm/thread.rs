@@ -215,7 +215,8 @@ mod tests {
         let mut child = deep_in_the_kernel();
         let pid = child.id() as i32;
         let mut thread = Thread::of(pid, pid).unwrap();
-        while thread.state() != Some(b'D') {
+        let made = format!("/proc/{pid}/task/{pid}/children");
+        while std::fs::read_to_string(&made).unwrap().is_empty() || thread.state() != Some(b'D') {
             std::thread::yield_now();
         }
         thread.ask().unwrap();

@@ -263,7 +263,9 @@ mod tests {
             let child = Command::new("sleep").arg("600").spawn().unwrap();
             let pid = child.id() as i32;
             // Its loader has mapped everything once it sleeps.
-            while threads::name(pid, pid) != "sleep" || maps::executable(pid).len() < 4 {
+            let sleeps = || stat::of(pid).is_some_and(|stat| stat.state == b'S');
+            while threads::name(pid, pid) != "sleep" || maps::executable(pid).len() < 4 || !sleeps()
+            {
                 std::thread::sleep(Duration::from_millis(1));
             }
             (Sleeper(child), pid)
