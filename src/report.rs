@@ -110,6 +110,10 @@ pub fn nothing_of(profile: &Profile) -> Option<&'static str> {
             "no call of a trace counts here: `uniprof import` makes recordings of traces, and `uniprof record --calls` \
              follows functions of a guest",
         ),
+        Unit::VcpuTime if account.of_chosen_tasks => Some(
+            "no wall time of a vCPU counts here: none that has any is among the vCPUs, threads and processes that the \
+             flags choose",
+        ),
         Unit::VcpuTime => Some(
             "no wall time of a vCPU counts here: `uniprof record --host kvm:PID` records where it goes",
         ),

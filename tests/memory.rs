@@ -130,12 +130,14 @@ fn image(path: &Path, sections: &[(&str, &[u8])]) {
 }
 
 /// Abbreviations: 1 is a unit, 2 a function and 3 an inlined function, each with addresses and children; 4 is
-/// a unit with lines.
+/// a unit with lines; 5 one with lines and children, but without addresses; 6 one with a name among all names.
 const ABBREVIATIONS: &[u8] = &[
     1, 0x11, 1, 0x11, 1, 0x12, 7, 0, 0, // DW_AT_low_pc address, DW_AT_high_pc data8
     2, 0x2e, 1, 0x11, 1, 0x12, 7, 0, 0, //
     3, 0x1d, 1, 0x11, 1, 0x12, 7, 0, 0, //
     4, 0x11, 0, 0x11, 1, 0x12, 7, 0x10, 0x17, 0, 0, // DW_AT_stmt_list sec_offset
+    5, 0x11, 1, 0x10, 0x17, 0, 0, //
+    6, 0x11, 0, 0x03, 0x0e, 0, 0, // DW_AT_name strp
     0,
 ];
 
@@ -153,19 +155,26 @@ fn unit(entries: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn nested_inlines(path: &Path, levels: usize) {
-    let mut entries = [entry(1), entry(2)].concat();
+/// `has_addresses`: whether the unit says which it has; else those of its lines count.
+fn nested_inlines(path: &Path, levels: usize, has_addresses: bool) {
+    let of_unit = if has_addresses {
+        entry(1)
+    } else {
+        vec![5, 0, 0, 0, 0]
+    };
+    let mut entries = [of_unit, entry(2)].concat();
     entries.extend(std::iter::repeat_n(entry(3), levels).flatten());
     entries.extend(std::iter::repeat_n(0, levels + 2));
-    let sections: [(&str, &[u8]); 2] = [
+    let sections: [(&str, &[u8]); 3] = [
         (".debug_abbrev", ABBREVIATIONS),
         (".debug_info", &unit(&entries)),
+        (".debug_line", &lines(1, 1)),
     ];
     image(path, &sections);
 }
 
-/// Writes a table of lines whose `files` are in one folder with a name of `name_bytes`.
-fn long_names(path: &Path, files: usize, name_bytes: usize) {
+/// A table of lines whose `files` are in one folder with a name of `name_bytes`.
+fn lines(files: usize, name_bytes: usize) -> Vec<u8> {
     // The lengths of the standard opcodes, the same for all compilers.
     let mut header = vec![1, 1, 1, 0xfb, 14, 13, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1];
     header.extend(std::iter::repeat_n(b'd', name_bytes));
@@ -181,7 +190,12 @@ fn long_names(path: &Path, files: usize, name_bytes: usize) {
     table.splice(0..0, [4, 0]);
     table.extend(header);
     table.extend(program);
-    let table = [(table.len() as u32).to_le_bytes().to_vec(), table].concat();
+    [(table.len() as u32).to_le_bytes().to_vec(), table].concat()
+}
+
+/// Writes an image with such a table.
+fn long_names(path: &Path, files: usize, name_bytes: usize) {
+    let table = lines(files, name_bytes);
     let info = unit(&[entry(4), vec![0; 4]].concat());
     let sections: [(&str, &[u8]); 3] = [
         (".debug_abbrev", ABBREVIATIONS),
@@ -244,8 +258,10 @@ fn inlined_functions_that_nest_without_end_are_left_out() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     recording(&folder.join("run.uprof"), 1, 3);
-    for (levels, is_read) in [(512, true), (513, false), (100_000, false)] {
-        nested_inlines(&folder.join("image"), levels);
+    let cases = [(512, true), (513, false), (100_000, false)];
+    let cases = cases.map(|case| [(case, true), (case, false)]);
+    for ((levels, is_read), has_addresses) in cases.into_iter().flatten() {
+        nested_inlines(&folder.join("image"), levels, has_addresses);
         for (code, said) in all_commands(folder, "--elf image") {
             assert!(code < 2, "{levels} levels: {said}");
             let is_told = said.contains("nests or repeats itself");
@@ -392,6 +408,110 @@ fn names_of_symbols_that_are_one_name_are_read_as_often_as_the_file_is_long() {
         let (code, said) = uniprof(folder, "report --elf image run.uprof");
         assert!(code < 2, "{apart} bytes apart: {said}");
     }
+}
+
+#[test]
+fn names_of_symbols_without_an_end_are_looked_through_as_often_as_the_file_is_long() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    recording(&folder.join("run.uprof"), 1, 3);
+    let names = vec![b'n'; 16_000_000];
+    let symbols = (0..300_000).flat_map(|index| symbol(1, TEXT + 0x1000 + 16 * index, 0xfff1));
+    let symbols: Vec<u8> = symbols.collect();
+    image(
+        &folder.join("image"),
+        &[(".symtab", &symbols), (".strtab", &names)],
+    );
+    let (code, said) = uniprof(folder, "report --elf image run.uprof");
+    assert!(code < 2, "{said}");
+}
+
+#[test]
+fn units_that_all_have_one_long_name_are_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    recording(&folder.join("run.uprof"), 1, 3);
+    for (name_bytes, is_read) in [(100, true), (16_000_000, false)] {
+        let one = unit(&[6, 0, 0, 0, 0]);
+        let name = [vec![b'n'; name_bytes], vec![0]].concat();
+        let sections: [(&str, &[u8]); 3] = [
+            (".debug_abbrev", ABBREVIATIONS),
+            (".debug_info", &one.repeat(20_000)),
+            (".debug_str", &name),
+        ];
+        image(&folder.join("image"), &sections);
+        let (code, said) = uniprof(folder, "report --elf image run.uprof");
+        assert!(code < 2, "{said}");
+        assert_eq!(said.contains("nests or repeats itself"), !is_read, "{said}");
+    }
+}
+
+/// Functions each of which refers to rules of its own, all of which claim to have one endless text.
+#[test]
+fn texts_of_unwind_rules_without_an_end_are_looked_through_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    recording(&folder.join("run.uprof"), 1, 3);
+    let (count, rules, text_bytes) = (
+        20_000_u32,
+        b"\x01\x01\x01\x01\xff\xff\xff\xff\x01",
+        0x0101_0110,
+    );
+    let mut frames = Vec::new();
+    for number in 0..count {
+        frames.extend(20u32.to_le_bytes());
+        frames.extend((count * 24 + 4 + 9 * number).to_le_bytes());
+        frames.extend((TEXT + 0x1000 + u64::from(number % 100)).to_le_bytes());
+        frames.extend(8u64.to_le_bytes());
+    }
+    let rules = rules.repeat(count as usize);
+    frames.extend((rules.len() as u32 + text_bytes).to_le_bytes());
+    frames.extend(rules);
+    frames.extend(vec![b'z'; text_bytes as usize]);
+    image(&folder.join("image"), &[(".debug_frame", &frames)]);
+    let (code, said) = uniprof(folder, "report --elf image run.uprof");
+    assert!(code < 2, "{said}");
+}
+
+/// A trace of OSv whose tracepoints are followed by thousands of empty dictionaries.
+#[test]
+fn tracepoints_are_paired_once_for_all_dictionaries() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let chunk = |kind: &[u8; 4], content: &[u8]| {
+        let mut bytes = [
+            &kind[..],
+            &[0; 4],
+            &(content.len() as u64).to_le_bytes(),
+            content,
+        ]
+        .concat();
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        bytes
+    };
+    let pad = |bytes: &mut Vec<u8>, to: usize| bytes.resize(bytes.len().next_multiple_of(to), 0);
+    let mut points = [[0; 4], 40_000_u32.to_le_bytes()].concat();
+    for number in 0..40_000_u64 {
+        pad(&mut points, 8);
+        points.extend((number + 1).to_le_bytes());
+        for text in ["", &format!("a{number}_ret"), "", ""] {
+            pad(&mut points, 2);
+            points.extend((text.len() as u16).to_le_bytes());
+            points.extend(text.as_bytes());
+        }
+        pad(&mut points, 4);
+        points.extend([0; 4]);
+    }
+    let mut trace = [&b"TVSO"[..], &[0; 12], &1u32.to_le_bytes(), &[0; 4]].concat();
+    trace.extend(chunk(b"DCRT", &points));
+    trace.extend(chunk(b"DCRT", &[0; 8]).repeat(4_000));
+    let mut record = [1u64.to_le_bytes(), 7u64.to_le_bytes()].concat();
+    record.extend(b"thread\0\0\0\0\0\0\0\0\0\0");
+    record.extend([5u64.to_le_bytes(), 0u64.to_le_bytes()].concat());
+    trace.extend(chunk(b"SCRT", &record));
+    std::fs::write(folder.join("trace"), trace).unwrap();
+    let (code, said) = uniprof(folder, "import -f osv trace -o run.uprof");
+    assert!(code == 0 && said.contains("1 calls"), "{said}");
 }
 
 #[test]
@@ -548,6 +668,24 @@ fn blocks_that_unpack_to_gigabytes_end_all_commands_with_a_message() {
             assert_eq!(said.contains("more work"), !is_done, "{words}: {said}");
         }
     }
+}
+
+/// What is unpacked from a file is no reason to allow more work: a monitor's recording, which is within the guest's.
+#[test]
+fn a_monitors_recording_that_unpacks_to_gigabytes_ends_with_a_message() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    recording_of_copies(&folder.join("monitor"), 40);
+    let mut monitor = std::fs::read(folder.join("monitor")).unwrap();
+    // More than is kept in memory.
+    monitor.resize(48 << 20, 0);
+    written(&folder.join("run.uprof"), |writer| {
+        for piece in monitor.chunks(8 << 20) {
+            writer.monitor(piece, 1_000).unwrap();
+        }
+    });
+    let (code, said) = uniprof(folder, "report --monitor run.uprof");
+    assert!(code == 2 && said.contains("more work"), "{said}");
 }
 
 #[test]

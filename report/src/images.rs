@@ -55,6 +55,8 @@ const FILE_LENGTHS_MAX: u64 = 4;
 
 /// Linkers write around ten segments; this bounds what a hostile header can make us keep.
 const SEGMENTS_MAX: usize = 4096;
+/// Most sections with code of an image: a kernel's module has some hundred.
+const CODE_SECTIONS_MAX: usize = 4096;
 /// Sections that list code to be patched at run time: Linux's and Xen's alternatives, entries of functions for
 /// tracers, LLVM's XRay.
 const PATCHES: [&str; 4] = [
@@ -84,6 +86,14 @@ enum Bytes {
     Owned(Arc<[u8]>),
 }
 
+/// A section with code: its address and size, and where the file has how much of it.
+#[derive(Clone, Copy, Debug)]
+struct CodeSection {
+    address: u64,
+    size_bytes: u64,
+    in_file: Option<(u64, u64)>,
+}
+
 /// A little-endian ELF file for x86-64, i386 or aarch64, or the one that is packed in a kernel's bzImage.
 #[derive(Clone, Debug)]
 pub struct Image {
@@ -96,6 +106,7 @@ pub struct Image {
     position_independent: bool,
     tells_code: OnceLock<bool>,
     has_code: OnceLock<bool>,
+    code: OnceLock<Option<Vec<CodeSection>>>,
     written_over: Arc<OnceLock<WrittenOver>>,
     /// The file as it is, if it is one of 32 bits; `bytes` has it with headers of 64.
     narrow: Option<Bytes>,
@@ -243,6 +254,7 @@ impl Image {
             position_independent,
             tells_code: OnceLock::new(),
             has_code: OnceLock::new(),
+            code: OnceLock::new(),
             written_over: Arc::default(),
             narrow: None,
         })
@@ -382,28 +394,45 @@ impl Image {
     ///
     /// `None` if there is none: in a debug file the headers claim code, but the sections are empty.
     pub fn code_at(&self, address: ImageAddress, most_bytes: u64) -> Option<&[u8]> {
-        let elf = self.elf()?;
         let into = |start: u64| address.0.wrapping_sub(start);
-        let mut sections = elf.sections().peekable();
-        if sections.peek().is_none() {
+        let Some(sections) = self.code_sections() else {
             let segment = self
                 .segments
                 .iter()
                 .find(|segment| into(segment.address) < segment.file_bytes)?;
             let left_bytes = segment.file_bytes - into(segment.address);
             return self.bytes_at(address, left_bytes.min(most_bytes));
-        }
-        let section = sections.find(|section| {
-            let flags = section.elf_section_header().sh_flags.get(LittleEndian);
-            let is_code = flags.contains(elf::SHF_EXECINSTR);
-            is_code && into(section.address()) < section.size()
-        })?;
-        let (offset, file_bytes) = section.file_range()?;
-        let into = into(section.address());
+        };
+        let mut sections = sections.iter();
+        let section = sections.find(|section| into(section.address) < section.size_bytes)?;
+        let (offset, file_bytes) = section.in_file?;
+        let into = into(section.address);
         let start = offset.checked_add(into)?;
         let end = start.checked_add(file_bytes.checked_sub(into)?.min(most_bytes))?;
         self.bytes()
             .get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
+    }
+}
+
+impl Image {
+    /// The sections with code, in the order of the file; `None` if it has no sections at all. They are searched for
+    /// each address.
+    fn code_sections(&self) -> Option<&[CodeSection]> {
+        let sections = self.code.get_or_init(|| {
+            let elf = self.elf()?;
+            elf.sections().next()?;
+            let sections = elf.sections().filter(|section| {
+                let flags = section.elf_section_header().sh_flags.get(LittleEndian);
+                flags.contains(elf::SHF_EXECINSTR)
+            });
+            let sections = sections.map(|section| CodeSection {
+                address: section.address(),
+                size_bytes: section.size(),
+                in_file: section.file_range(),
+            });
+            Some(sections.take(CODE_SECTIONS_MAX).collect())
+        });
+        sections.as_deref()
     }
 }
 

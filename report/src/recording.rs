@@ -182,16 +182,18 @@ impl Recording {
         }
         let name = path.display().to_string();
         let opened = File::open(path).and_then(|file| Ok((is_stream(&file)?, file)));
-        let (source, is_ours) = match opened {
-            Ok((true, file)) => (Source::File(spool::spool(file)?), false),
+        let (file, is_ours) = match opened {
+            Ok((true, file)) => (spool::spool(file)?, false),
             Ok((false, file)) if is_of_perf(&file) => return Err(RecordingError::OfPerf { name }),
             Ok((false, file)) => {
                 let is_ours = is_ours(&file);
-                (Source::File(file), is_ours)
+                (file, is_ours)
             }
             Err(source) => return Err(RecordingError::Read { name, source }),
         };
-        Ok(Recording::load(name, source, is_ours)?.with_monitor())
+        // What is unpacked from it, such as a monitor's recording, allows no more work or memory.
+        crate::mapped::count(&file);
+        Ok(Recording::load(name, Source::File(file), is_ours)?.with_monitor())
     }
 
     /// Opens a recording in memory; `name` is its name in messages.
@@ -203,9 +205,6 @@ impl Recording {
     }
 
     fn load(name: String, source: Source, is_ours: bool) -> Result<Self, RecordingError> {
-        if let Source::File(file) = &source {
-            crate::mapped::count(file);
-        }
         let mut recording = Recording {
             name,
             source,

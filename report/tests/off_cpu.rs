@@ -93,7 +93,17 @@ fn no_filter_changes_the_unit() {
             let found = profile(recording, &options);
             assert_eq!(found.unit(), unit, "{options:?}");
         }
-        assert_eq!(profile(&mixed, &options).account.counted, 0);
+        let account = profile(&mixed, &options).account;
+        assert_eq!(account.counted, 0);
+        // Of a block that is all outside, the samples, and not the three waits.
+        assert_eq!(
+            account.outside,
+            if options.filter.ignore.is_none() {
+                2
+            } else {
+                0
+            }
+        );
     }
 }
 

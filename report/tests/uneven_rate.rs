@@ -1,16 +1,23 @@
-//! A recording whose rate changed: each sample stands for a time of its own.
+//! Recordings whose rate changed, in which each sample stands for a time of its own, and recordings of different rates.
 
 use uniprof_report::export::{FORMATS, Request, Writes};
 use uniprof_report::images::Library;
-use uniprof_report::profile::{Options, Profile, gather_again};
+use uniprof_report::profile::{Options, Profile, gather, gather_again};
 use uniprof_report::recording::{Recording, Unit};
 use uniprof_report::stacks::Tables;
-use uprof::cold::{ClockPair, End, EndReason, Metadata, TargetKind};
+use uprof::cold::{ClockPair, End, EndReason, Metadata, TargetKind, TaskEvent};
 use uprof::{Details, Frame, Sample, Task, Writer};
 
-/// Two samples, one for 1 ms and one for 9 ms.
+/// Two samples, one for 1 ms and one for 9 ms, of a thread that nobody named.
 fn uneven() -> Recording {
+    let samples = [(1_000_000, Some(1_000_000)), (10_000_000, Some(9_000_000))];
+    recording(0, &samples)
+}
+
+/// Samples at these times, with the time that they stand for, at a nominal rate.
+fn recording(rate_millihertz: u64, samples: &[(u64, Option<u64>)]) -> Recording {
     let mut metadata = Metadata::default();
+    metadata.sampling.rate_millihertz = rate_millihertz;
     metadata.target.kind = TargetKind::Process;
     metadata.target.id = 7;
     let mut writer = Writer::create(Vec::new(), [7; 16], &metadata, 0).unwrap();
@@ -20,12 +27,15 @@ fn uneven() -> Recording {
         guest: None,
     };
     writer.clocks(&[clocks]).unwrap();
-    let task = Task { space: 7, vcpu: 7 };
-    for (time_ns, period_ns) in [(1_000_000, 1_000_000), (10_000_000, 9_000_000)] {
+    let main = Task { space: 7, vcpu: 7 };
+    let named = TaskEvent::named(0, main, "worker".into());
+    writer.tasks(&[named]).unwrap();
+    let task = Task { vcpu: 9, ..main };
+    for &(time_ns, period_ns) in samples {
         let chain = [Frame::exact(0x40_1000 + time_ns)];
         let sample = Sample {
             details: Details {
-                period_ns: Some(period_ns),
+                period_ns,
                 ..Details::default()
             },
             ..Sample::bare(time_ns, task, &chain)
@@ -68,6 +78,37 @@ fn a_window_of_samples_with_times_is_gathered_too() {
     assert_eq!(profile.unit(), Unit::Sampled);
     assert_eq!(profile.account.counted, 10_000_000);
     assert_eq!(profile.account.counted_samples(), 2);
+}
+
+#[test]
+fn samples_of_different_rates_are_added_up_by_their_time() {
+    let seldom = recording(100_000, &[(1_000_000, None); 3]);
+    let often = recording(1_000_000, &[(1_000_000, None); 3]);
+    let of = |recordings: &[&Recording]| {
+        let library = Library::default();
+        gather(recordings, &library, &Options::default(), &|_, _| {}, None)
+    };
+    let both = of(&[&seldom, &often]);
+    assert_eq!(both.unit(), Unit::Sampled);
+    assert_eq!(both.account.counted, 33_000_000);
+    assert_eq!(both.account.counted_samples(), 6);
+    let alike = of(&[&seldom, &seldom]);
+    assert_eq!(alike.unit(), Unit::Samples);
+    assert_eq!(alike.account.counted, 6);
+}
+
+#[test]
+fn a_thread_is_found_by_the_name_that_it_is_shown_by() {
+    let counted = |name: &str| {
+        let library = Library::default();
+        let mut options = Options::default();
+        options.filter.thread = Some(regex::Regex::new(name).unwrap());
+        let tables = Tables::of_builds(&library);
+        let account = gather_again(&uneven(), &tables, &options).account;
+        account.counted_samples()
+    };
+    assert_eq!(counted("^worker$"), 2);
+    assert_eq!(counted("another"), 0);
 }
 
 #[test]

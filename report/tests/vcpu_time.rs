@@ -19,7 +19,7 @@ use uprof::cold::{
 };
 use uprof::cold::{ModuleChange, ModuleEvent, Place, TargetKind, TaskChange, TaskEvent, VcpuTime};
 use uprof::image::{ImageIdentity, ImagePart, Symbol};
-use uprof::{Arch, Frame, Sample, Task, Writer};
+use uprof::{Arch, Details, Frame, Sample, Task, Writer};
 
 const MS: u64 = 1_000_000;
 const START: u64 = 1_000 * MS;
@@ -42,6 +42,8 @@ fn vcpu(number: u32) -> Task {
 #[derive(Default)]
 struct Guest<'a> {
     samples: &'a [(u32, &'a [u64])],
+    /// What each of them stands for, where their rate changed.
+    period_ns: Option<u64>,
     times: Vec<VcpuTime>,
     exits: Vec<Exits>,
     notes: Vec<(String, String)>,
@@ -107,9 +109,15 @@ fn recorded(guest: &Guest<'_>) -> Recording {
         });
         let chain: Vec<Frame> = frames.collect();
         let time_ns = START + number as u64 * MS;
-        writer
-            .sample(&Sample::bare(time_ns, vcpu(*task), &chain))
-            .unwrap();
+        let details = Details {
+            period_ns: guest.period_ns,
+            ..Details::default()
+        };
+        let sample = Sample {
+            details,
+            ..Sample::bare(time_ns, vcpu(*task), &chain)
+        };
+        writer.sample(&sample).unwrap();
     }
     writer.vcpu_times(&guest.times).unwrap();
     writer.losses(&guest.losses).unwrap();
@@ -245,6 +253,10 @@ fn sampled() -> Vec<(u32, Vec<u64>)> {
 }
 
 fn with_exits(exits: Vec<Exits>) -> Recording {
+    with_exits_at(None, exits)
+}
+
+fn with_exits_at(period_ns: Option<u64>, exits: Vec<Exits>) -> Recording {
     let samples = sampled();
     let samples: Vec<(u32, &[u64])> = samples
         .iter()
@@ -252,6 +264,7 @@ fn with_exits(exits: Vec<Exits>) -> Recording {
         .collect();
     recorded(&Guest {
         samples: &samples,
+        period_ns,
         exits,
         ..two()
     })
@@ -484,6 +497,14 @@ fn an_exit_is_above_the_stacks_of_its_address_or_else_of_its_function() {
     let lines = profile.account.lines().join("\n");
     let said = "exits without callers: 5.0 ms (0.2%) are above their function alone";
     assert!(lines.contains(said), "{lines}");
+}
+
+#[test]
+fn samples_of_a_changing_rate_share_the_time_as_others_do() {
+    let port = exits(30, Some(address(1, 0x20)), Some(0x3f8), 800, 60);
+    let usual = profile(&with_exits(vec![port.clone()]));
+    let of_a_changing_rate = profile(&with_exits_at(Some(7 * MS), vec![port]));
+    assert_eq!(stacks(&of_a_changing_rate), stacks(&usual));
 }
 
 #[test]

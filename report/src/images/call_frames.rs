@@ -63,8 +63,11 @@ where
     S: UnwindSection<Bytes<'a>>,
 {
     let known = cies.entry(UnwindOffset::into(offset)).or_insert_with(|| {
-        let entry = section.cie_from_offset(bases, offset).ok()?;
-        (entry.entry_len() <= CIE_BYTES_MAX).then_some(entry)
+        // Its length first: the end of its text would be looked for in all of it.
+        let mut start = *section.section();
+        start.skip(UnwindOffset::into(offset)).ok()?;
+        let (length, _) = start.read_initial_length().ok()?;
+        (length <= CIE_BYTES_MAX).then(|| section.cie_from_offset(bases, offset).ok())?
     });
     known.clone().ok_or(gimli::Error::NoEntryAtGivenOffset(0))
 }

@@ -63,6 +63,8 @@ impl<'i> Stubs<'i> {
         let symbols = elf.elf_dynamic_symbol_table();
         let file_bytes = image.bytes().len();
         let mut left_bytes = file_bytes.saturating_mul(NAMES_PER_FILE);
+        let names = elf.elf_section_table().section(symbols.string_section());
+        let names_bytes = names.map_or(0, |names| names.sh_size.get(LittleEndian));
         // Sections may overlap.
         let mut left = relocations_of(file_bytes);
         for section in elf.elf_section_table().iter() {
@@ -84,7 +86,11 @@ impl<'i> Stubs<'i> {
                 let target = if number != 0 {
                     let symbol = symbols.symbol(SymbolIndex(number as usize)).ok();
                     let name = symbol.and_then(|it| it.name(LittleEndian, symbols.strings()).ok());
-                    left_bytes = match left_bytes.checked_sub(name.map_or(0, <[u8]>::len)) {
+                    // The end of a name that has none is looked for in the rest of the table.
+                    let rest = symbol.map_or(0, |it| {
+                        names_bytes.saturating_sub(u64::from(it.st_name.get(LittleEndian))) as usize
+                    });
+                    left_bytes = match left_bytes.checked_sub(name.map_or(rest, <[u8]>::len)) {
                         Some(left) => left,
                         None => return stubs,
                     };

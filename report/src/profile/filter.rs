@@ -86,6 +86,13 @@ impl Filter {
         }
     }
 
+    /// Whether a row has the unit that counts, or can be counted in it.
+    pub(crate) fn is_of_unit(&self, row: &Row<'_>) -> bool {
+        let unit = self.unit.unwrap_or_default();
+        let own = Unit::of(row);
+        own == unit || own.is_sampled() && unit.is_sampled()
+    }
+
     /// Whether it leaves out samples that count by default.
     pub fn leaves_out(&self) -> bool {
         let is_of_part = self.from_ns.is_some() || self.to_ns.is_some();
@@ -114,11 +121,10 @@ impl Filter {
         space: impl FnOnce() -> u32,
     ) -> bool {
         let process = || processes::name_at(recording, space(), time_ns);
-        let thread = || recording.tasks().name_at(task, time_ns);
+        let thread = || processes::task_name(recording, task, time_ns);
         (self.vcpus.is_empty() || self.vcpus.contains(&task.vcpu))
             && (self.process.as_ref()).is_none_or(|wanted| wanted.is_match(&process()))
-            && (self.thread.as_ref())
-                .is_none_or(|wanted| thread().is_some_and(|name| wanted.is_match(name)))
+            && (self.thread.as_ref()).is_none_or(|wanted| wanted.is_match(&thread()))
     }
 
     /// Whether a time is in the selected range; `None` is an unknown time.

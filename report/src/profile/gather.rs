@@ -31,8 +31,8 @@ use crate::work;
 use block::{BlockStacks, LocalGuest, LocalRow};
 use naming::Naming;
 use rayon::prelude::*;
-use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use uprof::{Found, Span, State, Stop, Task, WordMap};
 
 /// The granularity of a view's frames.
@@ -184,7 +184,7 @@ pub(crate) fn gather_with(
     };
     let wanted = options.filter.unit;
     let is_open = wanted.unwrap_or_default() == Unit::Samples;
-    if is_open && are_mixed(recordings) {
+    if is_open && recordings.len() > 1 && unit_of_samples(recordings) == Unit::Sampled {
         return in_unit(Unit::Sampled);
     }
     let profile = in_unit(wanted.unwrap_or_default());
@@ -199,11 +199,9 @@ pub(crate) fn gather_with(
     }
 }
 
-/// Whether the samples of some recordings stand for their own time each, and those of others for equal times.
-fn are_mixed(recordings: &[&Recording]) -> bool {
-    if recordings.len() < 2 {
-        return false;
-    }
+/// The unit in which samples of these recordings can be added up: their time where each stands for its own, or where
+/// the recordings have different rates.
+fn unit_of_samples(recordings: &[&Recording]) -> Unit {
     let first_unit = |recording: &&Recording| {
         recording.blocks().iter().find_map(|place| {
             let block = recording.samples(place).ok()?;
@@ -217,9 +215,19 @@ fn are_mixed(recordings: &[&Recording]) -> bool {
             None
         })
     };
-    let mut units = recordings.iter().filter_map(first_unit);
-    let first = units.next();
-    units.any(|unit| Some(unit) != first)
+    let mut periods = BTreeSet::new();
+    for recording in recordings {
+        match first_unit(recording) {
+            Some(Unit::Sampled) => return Unit::Sampled,
+            Some(_) => periods.extend(recording.period_ns()),
+            None => {}
+        }
+    }
+    if periods.len() > 1 {
+        Unit::Sampled
+    } else {
+        Unit::Samples
+    }
 }
 
 /// The unit of recordings if nobody chose one: that of the first sample in `states` (if empty: running), else

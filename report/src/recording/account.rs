@@ -28,8 +28,7 @@ pub struct Account {
     pub counted_rows: BTreeMap<State, Weight>,
     /// Number of samples, waits or calls of the recordings in other units.
     pub other_units: BTreeMap<Unit, u64>,
-    /// Number of samples left out because of time, vCPU, thread or process. They are of the account's unit, but of a
-    /// block that is all before or after the selected time, all samples and waits count.
+    /// Number of samples left out because of time, vCPU, thread or process, of the account's unit.
     pub outside: u64,
     /// Whether only some vCPUs, threads or processes were asked for.
     pub of_chosen_tasks: bool,
@@ -473,7 +472,7 @@ impl Account {
     /// The number of samples and the time that they stand for.
     fn sampled_line(&self) -> String {
         format!(
-            "{} samples of a changing rate, which stand for {} of vCPUs' time, in {:.3} s",
+            "{} samples of different rates, which stand for {}, in {:.3} s",
             self.counted_samples(),
             duration(self.counted),
             self.seconds

@@ -24,7 +24,8 @@ const OPERATOR: &str = "operator";
 
 /// The name of a function. Of a path in it, only the last component is kept.
 pub(super) fn function(name: &str) -> String {
-    let name = without_strings(&without_text(name));
+    let name = with_separators(name);
+    let name = without_strings(&without_text(&name));
     let name = each_part(&name, char::is_whitespace, without_value);
     let name = without_root(&name);
     let name = each_part(&name, ends_path, last_element);
@@ -75,7 +76,8 @@ pub(super) fn image(path: &str) -> String {
 
 /// The path or URL of a file: its last component, without a query.
 pub(super) fn file(path: &str) -> String {
-    let path = without_text(path);
+    let path = with_separators(path);
+    let path = without_text(&path);
     let path = each_part(&path, char::is_whitespace, without_value);
     let after = path.split_once("://").map(|(_, after)| after);
     let name = match after {
@@ -107,12 +109,19 @@ pub(super) fn thread(name: &str) -> String {
     name[..end.unwrap_or(0)].to_owned()
 }
 
-/// Whether a slash is part of a name: `kworker/0:1`, `kworker/u8:2`, `CPU 0/KVM`.
+/// Whether a slash is part of a name: `migration/3`, `kworker/u8:2-ev`, `irq/27-eth0`, `CPU 0/KVM`.
 fn is_numbered(before: &str, behind: &str) -> bool {
-    let behind = behind.strip_prefix('u').unwrap_or(behind);
-    let is_plain = !before.contains(['/', '\\', ':']);
-    let digit = |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_digit());
-    is_plain && (digit(behind.chars().next()) || digit(before.chars().next_back()))
+    let is_digit = |letter: char| letter.is_ascii_digit();
+    match before {
+        "kworker" | "irq" => behind.trim_start_matches('u').starts_with(is_digit),
+        _ if behind == "KVM" || behind == "TCG" => before
+            .strip_prefix("CPU ")
+            .is_some_and(|number| number.chars().all(is_digit)),
+        _ => {
+            let is_plain = !before.contains(['/', '\\', ':']);
+            is_plain && !behind.is_empty() && behind.chars().all(is_digit)
+        }
+    }
 }
 
 /// The name of a program from its command line: the last component of its path. Nothing is kept of the path of a
@@ -198,16 +207,25 @@ fn ends_address(letter: char) -> bool {
     letter.is_whitespace() || "()[]{}<>,;|`\"'".contains(letter)
 }
 
+/// The text with separators of folders as such where a URL has them as numbers.
+fn with_separators(text: &str) -> Cow<'_, str> {
+    if !text.contains("%2") && !text.contains("%5") {
+        return text.into();
+    }
+    let slashes = text.replace("%2F", "/").replace("%2f", "/");
+    slashes.replace("%5C", "\\").replace("%5c", "\\").into()
+}
+
 /// Removes a text of the program at the end of a name.
 fn without_text(name: &str) -> Cow<'_, str> {
     for start in BEFORE_TEXT {
         let begins = name.match_indices(start).find(|(at, _)| {
-            let is_word = name[..*at]
-                .chars()
-                .next_back()
-                .is_none_or(char::is_whitespace);
-            // `data::run` is a name of C++, not a text.
-            is_word && !name[at + start.len()..].starts_with(':')
+            let before = name[..*at].chars().next_back();
+            // V8 puts a function's address behind it, in brackets.
+            let is_word = before.is_none_or(|it| it.is_whitespace() || it == '(');
+            // `data::run` is a name of C++ and `f(data:)` one of Swift, not a text.
+            let is_name = |it: char| it == ':' || it == ')' || it.is_whitespace();
+            is_word && !name[at + start.len()..].starts_with(is_name)
         });
         if let Some((at, _)) = begins {
             return format!("{}{GONE}", &name[..at + start.len()]).into();
@@ -235,7 +253,9 @@ fn without_strings(name: &str) -> String {
     let closing = name[first + 1..].find('\'').map(|at| first + 1 + at);
     let behind = closing.map_or("", |at| &name[at + 1..]);
     // Erlang quotes the names of modules: `'Elixir.Enum':map/2`. Elsewhere it is a text: `f('secret': str)`.
-    if first == 0 && behind.starts_with([':', '/']) {
+    let quoted = &name[first + 1..closing.unwrap_or(first + 1)];
+    let is_name = !quoted.contains(char::is_whitespace);
+    if first == 0 && is_name && behind.starts_with([':', '/']) {
         return name;
     }
     let last = name.rfind('\'').filter(|last| *last > first);
@@ -253,7 +273,7 @@ fn without_value(word: &str) -> Cow<'_, str> {
     });
     let value = word.match_indices('=').find(|(at, _)| {
         let key = word[..*at].chars().next_back();
-        let is_key = key.is_some_and(|key| key.is_alphanumeric() || "_-])".contains(key));
+        let is_key = key.is_some_and(|key| key.is_alphanumeric() || "_-]):".contains(key));
         // `A::operator=`, but not `--operator=x`.
         let is_operator = word[..*at]
             .strip_suffix(OPERATOR)
@@ -277,7 +297,7 @@ fn without_root(name: &str) -> String {
     let mut before = None;
     let root = name.char_indices().find(|(_, letter)| {
         let follows = before.replace(*letter);
-        let begins = |it: char| ends_path(it) && it != '\'' || "=@$~.".contains(it);
+        let begins = |it: char| ends_path(it) && it != '\'' || "=@$~.#+-".contains(it);
         matches!(letter, '/' | '\\') && follows.is_none_or(begins)
     });
     let (Some((root, _)), Some(last)) = (root, name.rfind(SEPARATORS)) else {
@@ -317,7 +337,8 @@ fn last_element(part: &str) -> Cow<'_, str> {
     // with a hyphen there: `-map/2-fun-0-`, unlike the file `team/01-load.py`.
     let may_be_arity = behind.len() <= 2 || before.starts_with('-');
     let is_erlang = may_be_arity && is_arity(behind) && !before.contains(['/', '\\', '.']);
-    let is_whole = part.starts_with(OPERATOR) || is_erlang;
+    let operator = part.strip_prefix(OPERATOR);
+    let is_whole = operator.is_some_and(|it| it == "/" || it == "/=") || is_erlang;
     let kept = if is_whole { part } else { behind };
     (if kept.is_empty() { GONE } else { kept }).into()
 }
@@ -325,7 +346,29 @@ fn last_element(part: &str) -> Cow<'_, str> {
 /// Whether a text is Erlang's number of arguments, such as `2`, or `2-fun-0-` for a function in another.
 fn is_arity(text: &str) -> bool {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    (1..=2).contains(&digits) && matches!(text.as_bytes().get(digits), None | Some(b'-'))
+    let rest = &text[digits..];
+    let is_inner = ["-fun-", "-inlined-"].iter().any(|made| {
+        let number = rest.strip_prefix(made).and_then(|it| it.strip_suffix('-'));
+        number.is_some_and(|it| it.bytes().all(|byte| byte.is_ascii_digit()))
+    });
+    (1..=2).contains(&digits) && (rest.is_empty() || is_inner)
+}
+
+/// Whether a text is the version of a symbol: `GLIBC_2.2.5`, `OPENSSL_1_1_0`, `GLIBC_PRIVATE`.
+fn is_symbol_version(text: &str) -> bool {
+    let number = |letter: char| letter.is_ascii_digit() || "._".contains(letter);
+    let mut splits = text.match_indices('_').map(|(at, _)| at);
+    let split = splits.find(|at| text[at + 1..].starts_with(|it: char| it.is_ascii_digit()));
+    let name = match split {
+        Some(at) if text[at..].chars().all(number) => &text[..at],
+        Some(_) => return false,
+        None => match text.strip_suffix("_PRIVATE") {
+            Some(name) => name,
+            None => return false,
+        },
+    };
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    name.starts_with(|it: char| it.is_ascii_uppercase()) && name.chars().all(is_plain)
 }
 
 /// Removes `user@host`, but not `read@plt` and `read@GLIBC_2.2.5`.
@@ -334,7 +377,7 @@ fn without_address(word: &str) -> Cow<'_, str> {
     let behind = behind.trim_start_matches('@');
     let is_symbols = behind == "plt"
         || behind.bytes().all(|byte| byte.is_ascii_digit())
-        || behind.starts_with(|it: char| it.is_ascii_uppercase()) && behind.contains('_')
+        || is_symbol_version(behind)
         // Microsoft's compilers name functions this way.
         || before.starts_with('?') && !behind.contains(['.', ':']);
     (if before.is_empty() || is_symbols {
@@ -410,6 +453,13 @@ mod tests {
                 ("py::run:bob/app.py", "py::run:app.py"),
                 ("py::<module>:bob/01-load.py", "py::<module>:01-load.py"),
                 ("run@/home/bob/app.rb:12", "run app.rb:12"),
+                ("run#/home/bob smith/app:12", "run#app:12"),
+                ("run %2Fhome%2fbob%2Fx.js", "run x.js"),
+                (
+                    "operator.host.example/team/pkg.(*Reconciler).Run",
+                    "pkg.(*Reconciler).Run",
+                ),
+                ("-host-example/2-team", "2-team"),
                 (
                     "f<(lambda at /home/bob/x.cc:1:2)>::g",
                     "f<(lambda at x.cc:1:2)>::g",
@@ -434,6 +484,10 @@ mod tests {
                     "JS:~f data:text/javascript,f(1):1:2",
                     "JS:~f data:[redacted]",
                 ),
+                ("f (data:text/javascript,f:1:2)", "f (data:[redacted]"),
+                ("token:=hunter2", "token:=[redacted]"),
+                ("'secret of bob':f", "[redacted]:f"),
+                ("bob@DB_PROD.host.example", GONE),
                 ("run --password=hunter2", "run --password=[redacted]"),
                 ("run --operator=alice", "run --operator=[redacted]"),
                 ("f('hunter2': str)", "f([redacted]: str)"),
@@ -471,6 +525,12 @@ mod tests {
             "_RNvCs1234_7mycrate3foo",
             "read@plt",
             "memcpy@@GLIBC_2.14",
+            "xmlFree@LIBXML2_2.4.30",
+            "SSL_new@OPENSSL_1_1_0",
+            "_dl_open@GLIBC_PRIVATE",
+            "qsort@Qt_5",
+            "Foo.init(data:)",
+            "Foo.load(data: Data)",
             "_foo@12",
             "?run@Bar@@QEAAXXZ",
             "`anonymous namespace'::run",
@@ -573,6 +633,9 @@ mod tests {
                 ("kworker/0:1-eve", "kworker/0:1-eve"),
                 ("kworker/u8:2", "kworker/u8:2"),
                 ("CPU 0/KVM", "CPU 0/KVM"),
+                ("migration/3", "migration/3"),
+                ("db1/bob-home", "bob-home"),
+                ("team/01-bob", "01-bob"),
                 ("tmp/bob/app", "app"),
                 ("bob/app", "app"),
                 ("C:\\bob\\app", "app"),

@@ -146,6 +146,8 @@ fn collect<'data>(
 ) {
     let sections = file.elf_section_table();
     let mut left_bytes = file.data().len().saturating_mul(NAMES_PER_FILE);
+    let table = sections.section(symbols.string_section());
+    let table_bytes = table.map_or(0, |table| table.sh_size.get(LittleEndian));
     for (index, symbol) in symbols.iter().enumerate() {
         if candidates.len() >= SYMBOLS_MAX {
             break;
@@ -177,14 +179,17 @@ fn collect<'data>(
             None if kind != Kind::Function => continue,
             None => u64::MAX,
         };
-        let Ok(name) = symbol.name(LittleEndian, symbols.strings()) else {
-            continue;
-        };
-        let Some(left) = left_bytes.checked_sub(name.len()) else {
+        let name = symbol.name(LittleEndian, symbols.strings());
+        // The end of a name that has none is looked for in the rest of the table.
+        let name_bytes = name.map_or_else(
+            |_| table_bytes.saturating_sub(u64::from(symbol.st_name.get(LittleEndian))) as usize,
+            <[u8]>::len,
+        );
+        let Some(left) = left_bytes.checked_sub(name_bytes) else {
             break;
         };
         left_bytes = left;
-        let Ok(name) = std::str::from_utf8(name) else {
+        let Some(name) = name.ok().and_then(|name| std::str::from_utf8(name).ok()) else {
             continue;
         };
         if is_mark(name) {

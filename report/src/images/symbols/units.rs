@@ -34,7 +34,8 @@ pub(super) struct Units {
 }
 
 impl Units {
-    /// Reads the addresses of units. `None`: there are more ranges than fit into the sections.
+    /// Reads the addresses of units. `None`: there are more ranges or names than fit into the sections, or a unit that
+    /// may have any address is not to be read.
     pub(crate) fn of(dwarf: &Dwarf<Bytes<'_>>) -> Option<Units> {
         let mut found = Units {
             ranges: Vec::new(),
@@ -57,14 +58,21 @@ impl Units {
             let Ok(unit) = dwarf.unit(header) else {
                 continue;
             };
+            left.take_names(&unit)?;
             let number = found.units.len() as u32;
+            let mut has_addresses = false;
             if let Ok(mut ranges) = dwarf.unit_ranges(&unit) {
                 while let Ok(Some(range)) = ranges.next() {
                     left.take_range()?;
+                    has_addresses |= range.begin < range.end;
                     found.ranges.push((range.begin, range.end, 0, number));
                 }
             }
             left.take_lines(&unit)?;
+            // addr2line then takes those of its lines, which are not known here. Such units are few and small.
+            if !has_addresses && unit.line_program.is_some() && !is_tame(dwarf, &unit) {
+                return None;
+            }
             found.units.push((offset, OnceLock::new()));
         }
         // Units are mostly in order, for which the stable sort is fast.
@@ -167,6 +175,7 @@ fn abbreviations_bytes(section: &[u8]) -> Option<usize> {
 struct Left {
     ranges: usize,
     line_bytes: usize,
+    name_bytes: usize,
 }
 
 impl Left {
@@ -178,7 +187,17 @@ impl Left {
         Left {
             ranges: SLACK + lists + info / 8,
             line_bytes: SLACK + 4 * dwarf.debug_line.reader().len(),
+            name_bytes: names_max(dwarf).saturating_add(NAMES_PER_BYTE * info),
         }
+    }
+
+    /// Counts the names of a unit and its folder. Several units may refer to the same long text, whose end is looked
+    /// for each time.
+    fn take_names(&mut self, unit: &Unit<Bytes<'_>>) -> Option<()> {
+        let names = [unit.name, unit.comp_dir].into_iter().flatten();
+        let bytes = names.map(|name| name.len()).sum();
+        self.name_bytes = self.name_bytes.checked_sub(bytes)?;
+        Some(())
     }
 
     fn take_range(&mut self) -> Option<()> {
@@ -200,35 +219,44 @@ impl Left {
 
 /// Whether a unit's nesting and repetition are within limits.
 pub(super) fn is_tame(dwarf: &Dwarf<Bytes<'_>>, unit: &Unit<Bytes<'_>>) -> bool {
-    has_sane_names(dwarf, unit) && has_sane_functions(dwarf, unit).is_some()
+    has_sane_names(dwarf, unit).is_some() && has_sane_functions(dwarf, unit).is_some()
 }
 
-/// Whether the file names, each with its folder, are within the limits for the sections.
-fn has_sane_names(dwarf: &Dwarf<Bytes<'_>>, unit: &Unit<Bytes<'_>>) -> bool {
+/// The largest length of all file names of a unit, and of all names of units.
+fn names_max(dwarf: &Dwarf<Bytes<'_>>) -> usize {
+    let tables = dwarf.debug_line.reader().len() + dwarf.debug_line_str.reader().len();
+    (SLACK * 64).saturating_add(NAMES_PER_BYTE.saturating_mul(tables))
+}
+
+/// `None` if the file names, each with its folder, are beyond the limits for the sections. It stops there: many names
+/// may be one long text, whose end is looked for each time.
+fn has_sane_names(dwarf: &Dwarf<Bytes<'_>>, unit: &Unit<Bytes<'_>>) -> Option<()> {
     let Some(program) = &unit.line_program else {
-        return true;
+        return Some(());
     };
     let header = program.header();
+    let mut left = names_max(dwarf);
+    let mut take = |bytes: usize| {
+        left = left.checked_sub(bytes)?;
+        Some(bytes)
+    };
     let length = |value| dwarf.attr_string(unit, value).map_or(0, |text| text.len());
     let folder = unit.comp_dir.map_or(0, |folder| folder.len());
-    let folders: Vec<usize> = header
-        .include_directories()
-        .iter()
-        .map(|it| length(*it))
-        .collect();
-    let names = header.file_names().iter().map(|file| {
+    let mut folders = Vec::new();
+    for directory in header.include_directories() {
+        folders.push(take(length(*directory))?);
+    }
+    for file in header.file_names() {
         // Before version 5 the first folder has number 1.
         let index = file.directory_index() as usize;
         let longest = [index, index.wrapping_sub(1)]
             .into_iter()
             .filter_map(|it| folders.get(it))
             .max();
-        length(file.path_name()) + folder + longest.copied().unwrap_or(0)
-    });
-    let most = SLACK * 64
-        + NAMES_PER_BYTE * (dwarf.debug_line.reader().len() + dwarf.debug_line_str.reader().len());
-    let sum = names.fold(0usize, usize::saturating_add);
-    sum <= most
+        let bytes = length(file.path_name()) + folder + longest.copied().unwrap_or(0);
+        take(bytes)?;
+    }
+    Some(())
 }
 
 /// `None` if inlined functions nest too deep, or have more ranges than fit into the sections.

@@ -105,13 +105,14 @@ impl Reader {
         match &head[..4] {
             b"DCRT" if size <= DICTIONARY_BYTES_MAX => {
                 let content = bytes.take(size)?;
-                if !self.dictionary.add(&content, sink) {
+                if !self.dictionary.add(&content) {
                     sink.trouble(at, "a dictionary of tracepoints that is cut or wrong");
                 }
                 Ok(content.len() as u64 == size)
             }
             b"SCRT" => {
                 let end = bytes.offset().saturating_add(size);
+                self.dictionary.pair(sink);
                 self.records(bytes, end, sink)?;
                 Ok(bytes.skip_to(end)?)
             }

@@ -126,7 +126,7 @@ impl BlockStacks {
                 ..BlockStacks::default()
             };
             skipped.account.read = samples;
-            skipped.account.outside = samples;
+            skipped.account.outside = rows_of_unit(recording, place, filter);
             return skipped;
         }
         let block = match recording.samples(place) {
@@ -171,6 +171,23 @@ impl BlockStacks {
     }
 }
 
+/// How many rows of a block that is all before or after the selected time would else count. Of guests, all rows are
+/// samples; among those of others are waits.
+fn rows_of_unit(recording: &Recording, place: &SampleBlockPlace, filter: &Filter) -> u64 {
+    let all = u64::from(place.samples);
+    if recording.metadata().target.kind.is_guest() {
+        return all;
+    }
+    let Ok(block) = recording.samples(place) else {
+        return all;
+    };
+    let (mut rows, mut count) = (block.rows(), 0);
+    while let Ok(Some(row)) = rows.next_row() {
+        count += u64::from(filter.is_of_unit(&row));
+    }
+    count
+}
+
 impl BlockReader<'_, '_> {
     fn read(&mut self, place: &SampleBlockPlace, filter: &Filter) {
         let mut rows = EffectiveRows::new(self.block, self.idle);
@@ -208,8 +225,7 @@ impl BlockReader<'_, '_> {
                 return;
             }
             Verdict::Outside => {
-                let is_wanted = Unit::of(row) == filter.unit.unwrap_or_default();
-                account.outside += u64::from(is_wanted);
+                account.outside += u64::from(filter.is_of_unit(row));
                 return;
             }
             Verdict::WrongState => {

@@ -6,7 +6,6 @@ use crate::profile::labels::{LabelId, Labels};
 use crate::profile::tree::{NodeId, ROOT, StackTree};
 use crate::profile::{Filter, Profile, vcpu_times};
 use crate::recording::Recording;
-use crate::recording::unit::Unit;
 use crate::stacks::Tables;
 use crate::work;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -49,8 +48,12 @@ impl MonitorStacks {
             let all = all.filter(|one| (first_ns..last_ns).contains(&one.time_ns));
             handled.extend(all.map(|one| ((number, one.thread, one.time_ns), one)));
         }
+        let unit = super::unit_of_samples(&monitors);
         let options = Options {
-            filter: Filter::default(),
+            filter: Filter {
+                unit: Some(unit),
+                ..Filter::default()
+            },
             by_task: false,
             by_process: false,
             by_recording: false,
@@ -63,10 +66,11 @@ impl MonitorStacks {
             if let Some(exit) = handled.get(&(number, sampled.task.vcpu, time_ns)) {
                 let of_cause = by_cause.entry((number, exit.task.vcpu, exit.cause));
                 let at = (exit.place, sampled.node);
-                *of_cause.or_default().entry(at).or_default() += 1;
+                let sum = of_cause.or_default().entry(at).or_default();
+                *sum = sum.saturating_add(sampled.weight.amount);
             }
         };
-        let how = (&options, Unit::Samples);
+        let how = (&options, unit);
         let gathered = gather_unit(&monitors, tables, how, progress, Some(&mut take));
         (stacks.tree, stacks.labels) = (gathered.tree, gathered.labels);
         stacks
@@ -83,7 +87,8 @@ impl MonitorStacks {
             .iter()
             .filter_map(|cause| self.by_cause.get(&(number, vcpu, *cause)));
         for (at, count) in found.flatten() {
-            *sum.entry(*at).or_default() += count;
+            let sum = sum.entry(*at).or_default();
+            *sum = sum.saturating_add(*count);
         }
         sum
     }

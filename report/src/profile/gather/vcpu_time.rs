@@ -41,11 +41,11 @@ type Stacks = Vec<(NodeId, u64)>;
 /// Frames of handlers from the outermost on, with the samples that they share a place's time by.
 type Handlers = Vec<(Vec<LabelId>, u64)>;
 
-/// Samples of one vCPU.
+/// Samples of one vCPU: their number, or the time that they stand for.
 #[derive(Default)]
 struct VcpuSamples {
     by_stack: BTreeMap<NodeId, u64>,
-    /// Their number by stack and slice of the recording's time, for a comparison.
+    /// The same by stack and slice of the recording's time, for a comparison.
     by_slice: BTreeMap<(NodeId, usize), u64>,
     by_address: HashMap<u64, BTreeMap<NodeId, u64>>,
 }
@@ -66,6 +66,7 @@ pub(super) fn gather(
         ..Profile::default()
     };
     profile.account.unit = Unit::VcpuTime;
+    profile.account.of_chosen_tasks = options.filter.chooses_tasks();
     let mut samples = AllSamples::new();
     let mut stacks = StackTree::default();
     let mut monitor = MonitorStacks::default();
@@ -148,22 +149,24 @@ fn gather_samples(
 ) -> Profile {
     let mut options = options.clone();
     let filter = &mut options.filter;
-    filter.unit = Some(Unit::Samples);
+    let unit = super::unit_of_samples(recordings);
+    filter.unit = Some(unit);
     filter.states.clear();
     (filter.focus, filter.ignore, filter.hide) = (None, None, None);
     let mut take = |sampled: &Sampled, _: &Profile| {
         let vcpu = samples.entry((sampled.recording, sampled.task.vcpu));
         let vcpu = vcpu.or_default();
-        *vcpu.by_stack.entry(sampled.node).or_default() += 1;
+        let add = |sum: &mut u64| *sum = sum.saturating_add(sampled.weight.amount);
+        add(vcpu.by_stack.entry(sampled.node).or_default());
         if let Some(slice) = slices[sampled.recording].of(sampled.since_ns) {
-            *vcpu.by_slice.entry((sampled.node, slice)).or_default() += 1;
+            add(vcpu.by_slice.entry((sampled.node, slice)).or_default());
         }
         if let Some(address) = sampled.address {
             let stacks = vcpu.by_address.entry(address).or_default();
-            *stacks.entry(sampled.node).or_default() += 1;
+            add(stacks.entry(sampled.node).or_default());
         }
     };
-    let how = (&options, Unit::Samples);
+    let how = (&options, unit);
     gather_unit(recordings, tables, how, progress, Some(&mut take))
 }
 

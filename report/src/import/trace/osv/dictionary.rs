@@ -1,10 +1,13 @@
 //! The dictionary of tracepoints. Input: its bytes. Output: what the records of each tracepoint mean.
 
 use crate::import::trace::{NameId, SpanSink};
+use crate::work;
 use std::collections::HashMap;
 
 /// Most tracepoints of a file.
 const TRACEPOINTS_MAX: usize = 1 << 16;
+/// The cost of pairing one, of a run's budget of steps.
+const STEPS_PER_TRACEPOINT: u64 = 32;
 
 /// The part of a call that a record stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +34,8 @@ pub(super) struct Tracepoint {
 #[derive(Default)]
 pub(super) struct Dictionary {
     tracepoints: HashMap<u64, Tracepoint>,
+    /// Whether some were added since they were paired.
+    are_unpaired: bool,
     /// Number of addresses of a backtrace.
     pub backtrace: u32,
 }
@@ -41,11 +46,10 @@ impl Dictionary {
     }
 
     /// Parses the content of a chunk; `false` if it is truncated or exceeds the limits.
-    pub(super) fn add(&mut self, content: &[u8], sink: &mut dyn SpanSink) -> bool {
+    pub(super) fn add(&mut self, content: &[u8]) -> bool {
         let mut values = Values { content, at: 0 };
-        let is_whole = self.tracepoints_of(&mut values).is_some();
-        self.pair(sink);
-        is_whole
+        self.are_unpaired = true;
+        self.tracepoints_of(&mut values).is_some()
     }
 
     fn tracepoints_of(&mut self, values: &mut Values<'_>) -> Option<()> {
@@ -79,8 +83,13 @@ impl Dictionary {
         Some(())
     }
 
-    /// Pairs tracepoints that begin a call with those that end it.
-    fn pair(&mut self, sink: &mut dyn SpanSink) {
+    /// Pairs tracepoints that begin a call with those that end it. To be called before records are read: a file may
+    /// have many dictionaries.
+    pub(super) fn pair(&mut self, sink: &mut dyn SpanSink) {
+        if !std::mem::take(&mut self.are_unpaired) {
+            return;
+        }
+        work::take(STEPS_PER_TRACEPOINT * self.tracepoints.len() as u64);
         let ended: Vec<Vec<u8>> = self
             .tracepoints
             .values()
