@@ -2,7 +2,7 @@
 //! because it is not known which of several spreads an item's runs have (`runs`). Probabilities and intervals
 //! come from the same mixture, so they can't contradict each other.
 
-use super::load::SPREADS;
+use super::load::{BySpread, SPREADS};
 use super::runs::{Prior, Runs};
 use super::series::{Quantity, Series};
 use super::spread;
@@ -23,9 +23,9 @@ pub struct Estimate {
     /// Samples of A and of B.
     pub samples: [f64; 2],
     /// Possible standard errors of `b - a`.
-    pub errors: [f64; 9],
+    pub errors: BySpread,
     /// Their probabilities; the sum is 1.
-    pub chances: [f64; 9],
+    pub chances: BySpread,
     /// Their degrees of freedom.
     pub df: f64,
     /// The probability of a difference at least this large if the true one is too small to report.
@@ -203,7 +203,7 @@ impl Whole {
             .sum();
         let within = runs.within[item].max(missed);
         let shift = &runs.shifts[item];
-        let mut errors = [0.0; 9];
+        let mut errors = [0.0; SPREADS.len()];
         for (spread, error) in errors.iter_mut().enumerate() {
             let between = (SPREADS[spread] * leeway).powi(2) * runs.leverage;
             *error = (within + between + shift.variances[spread]).sqrt();
@@ -239,7 +239,10 @@ pub(super) fn variance(share: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn estimate(errors: [f64; 9], chances: [f64; 9]) -> Estimate {
+    /// All spreads are as likely.
+    const EVEN: BySpread = [1.0 / SPREADS.len() as f64; SPREADS.len()];
+
+    fn estimate(errors: BySpread, chances: BySpread) -> Estimate {
         Estimate {
             a: 0.2,
             b: 0.23,
@@ -255,20 +258,20 @@ mod tests {
 
     #[test]
     fn an_interval_holds_what_its_probability_says() {
-        let mut chances = [0.0; 9];
+        let mut chances = [0.0; SPREADS.len()];
         (chances[0], chances[4]) = (0.9, 0.1);
-        let mut errors = [0.01; 9];
+        let mut errors = [0.01; SPREADS.len()];
         errors[4] = 0.05;
         let mixed = estimate(errors, chances);
         for confidence in [0.5, 0.95, 0.999] {
             let half = mixed.half(confidence);
             assert!((mixed.beyond(half) - (1.0 - confidence)).abs() < 1e-6);
         }
-        let plain = estimate([0.01; 9], [1.0 / 9.0; 9]);
+        let plain = estimate([0.01; SPREADS.len()], EVEN);
         let wanted = student::critical(0.05, 100.0) * 0.01;
         assert!((plain.half(0.95) - wanted).abs() < 1e-6);
         assert!(mixed.half(0.99) > 2.0 * plain.half(0.99));
-        assert_eq!(estimate([0.0; 9], chances).beyond(0.0), 1.0);
+        assert_eq!(estimate([0.0; SPREADS.len()], chances).beyond(0.0), 1.0);
     }
 
     #[test]
@@ -276,7 +279,7 @@ mod tests {
         let with = |a: f64, b: f64, error: f64| Estimate {
             a,
             b,
-            ..estimate([error; 9], [1.0 / 9.0; 9])
+            ..estimate([error; SPREADS.len()], EVEN)
         };
         // From 1.00 to 4.98 %: the difference is certain, and how many times as much it is, is not.
         let steep = with(0.01, 0.0498, 0.015);

@@ -9,8 +9,14 @@
 //! If the machine's load makes runs differ by a tenth, a simulated slowdown of 5 % is found in 31 instead of
 //! 27 % of comparisons at five runs a side, and in 23 instead of 15 % at three (docs/performance.md).
 
-/// Relative spreads of a function's time from run to run.
-pub(super) const SPREADS: [f64; 9] = [0.0, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64];
+/// Relative spreads of a function's time from run to run. The largest are of what only some runs do: if one of
+/// `n` runs has a function, its shares spread by the square root of `n` times their mean. With a grid that ends
+/// at 0.64, what one run of ten did was a certain change.
+pub(super) const SPREADS: BySpread = [
+    0.0, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24,
+];
+/// One value for each of the spreads.
+pub(super) type BySpread = [f64; 13];
 /// Possible standard deviations of slopes.
 const SLOPES: [f64; 5] = [0.0, 0.1, 0.2, 0.4, 0.8];
 /// Most standard errors (of one side's runs) by which load may make the sides differ.
@@ -20,12 +26,12 @@ const LOAD_MAX: f64 = 3.0;
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Shift {
     pub mean: f64,
-    /// Its variance, for each of the spreads.
-    pub variances: [f64; 9],
+    /// Its variance.
+    pub variances: BySpread,
 }
 
 /// One value for each spread and slope.
-pub(super) type Grid = [[f64; 5]; 9];
+pub(super) type Grid = [[f64; 5]; SPREADS.len()];
 
 /// The differences of runs in their total samples.
 pub(super) struct Load {
@@ -102,7 +108,7 @@ impl Evidence {
 
     /// The likelihood of these squares with each spread and slope, up to a common factor.
     pub(crate) fn likelihoods(&self, degrees: f64, load: &Load) -> Grid {
-        let mut logs = [[0.0; 5]; 9];
+        let mut logs = [[0.0; 5]; SPREADS.len()];
         for (spread, row) in logs.iter_mut().enumerate() {
             let variance = self.variance(spread);
             if variance <= 0.0 {
@@ -140,7 +146,7 @@ impl Evidence {
             return shift;
         }
         // For each spread: its probability, the mean, and the mean square.
-        let mut moments = [[0.0; 3]; 9];
+        let mut moments = [[0.0; 3]; SPREADS.len()];
         for (spread, row) in grid.iter().enumerate() {
             let variance = self.variance(spread);
             for (slope, chance) in row.iter().enumerate() {

@@ -2,7 +2,7 @@
 //! existing runs of this program differ.
 
 use super::estimate::Estimate;
-use super::load::SPREADS;
+use super::load::{BySpread, SPREADS};
 use super::runs::Runs;
 use super::series::{Quantity, Series};
 use super::student;
@@ -30,7 +30,7 @@ pub(crate) const RECORDINGS_MAX: usize = 100;
 
 /// What the functions of this comparison have in common.
 pub(super) struct TypicalFunction {
-    parts: [f64; 9],
+    parts: BySpread,
     /// Variance within runs, relative to that of independent samples.
     effect: f64,
     /// Number of samples of A and of B.

@@ -1,10 +1,10 @@
 //! Differences between runs of one program beyond the sampling error, because of memory layout and other load
 //! on the machine. In each run, a function's time is multiplied by a random factor, which spreads by some
-//! percent. Two or three runs show little of a single function's spread. All functions together give the
-//! distribution of spreads. A function's own runs then show which spread is likely. The result is a mixture
-//! of a few spreads, estimated by expectation maximisation (the empirical Bayes method for variances of Lu
-//! and Stephens, Bioinformatics 32, 2016, with a fixed grid). Differences that the runs' numbers of samples
-//! explain are separate (`load`).
+//! percent, or by more than its mean if only some runs call it. Two or three runs show little of a single
+//! function's spread. All functions together give the distribution of spreads. A function's own runs then show
+//! which spread is likely. The result is a mixture of a few spreads, estimated by expectation maximisation (the
+//! empirical Bayes method for variances of Lu and Stephens, Bioinformatics 32, 2016, with a fixed grid).
+//! Differences that the runs' numbers of samples explain are separate (`load`).
 //!
 //! Without this mixture, with the prior alone, a slowdown of 10 % is found in 2 instead of 89 % of simulated
 //! comparisons at five runs a side (docs/performance.md).
@@ -12,16 +12,22 @@
 //! The prior is [`BEFORE`]. With one recording on each side nothing is learned, and the spreads have to be right for
 //! any program and machine, so they are those of programs that differ much ([`ALONE`]).
 
-use super::load::{Evidence, Grid, Load, Shift};
+use super::load::{BySpread, Evidence, Grid, Load, SPREADS, Shift};
 use super::spread;
 use super::tally::{Run, Tally};
 
 /// The prior of spreads, for a hundred functions: about what at least twelve runs of each of five programs showed on
-/// a busy machine (`benches/diff.py`), for large functions.
-pub(super) const BEFORE: [f64; 9] = [0.6, 0.14, 0.12, 0.08, 0.035, 0.015, 0.006, 0.003, 0.001];
+/// a busy machine (`benches/diff.py`), for large functions. The last four parts are a guess. They fall with the square
+/// of the spread, so that they hardly add to the error of a function whose own runs aren't known.
+pub(super) const BEFORE: BySpread = [
+    0.6, 0.14, 0.12, 0.08, 0.035, 0.015, 0.006, 0.003, 0.0006, 0.0003, 0.00008, 0.000015, 0.000005,
+];
 /// The spreads with one recording on each side: as of Perl, whose hashes have another order in each run, on a busy
-/// machine. With [`BEFORE`], 3 of 29 comparisons of equal programs alarmed.
-const ALONE: [f64; 9] = [0.3, 0.12, 0.14, 0.16, 0.13, 0.08, 0.045, 0.02, 0.005];
+/// machine. With [`BEFORE`], 3 of 29 comparisons of equal programs alarmed. No run tells of larger spreads then, so
+/// they have no part.
+const ALONE: BySpread = [
+    0.3, 0.12, 0.14, 0.16, 0.13, 0.08, 0.045, 0.02, 0.005, 0.0, 0.0, 0.0, 0.0,
+];
 /// The weight of the prior, in functions.
 const BEFORE_COUNTS: f64 = 1.0;
 /// The prior of slopes, for a hundred functions; from the same recordings.
@@ -41,11 +47,11 @@ const FEW: usize = 2;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Runs {
     /// The distribution of spreads among all functions, in percent.
-    pub parts: [f64; 9],
+    pub parts: BySpread,
     /// The number of time blocks that were joined.
     pub length: usize,
     /// For each item, the probability of each spread.
-    pub chances: Vec<[f64; 9]>,
+    pub chances: Vec<BySpread>,
     /// For each item, the variance of the difference of its shares, from the blocks within runs.
     pub within: Vec<f64>,
     /// For each item, the part of the difference that the runs' numbers of samples explain.
@@ -76,7 +82,7 @@ impl Runs {
         let load = Load::new(samples, &weights);
         let length = match degrees {
             0..=FEW => spread::block_length(tally),
-            // Slower changes show as differences between the runs.
+            // Slower changes show as differences between the runs: the grid of spreads holds those of phases, too.
             _ => 1,
         };
         let mut within = Vec::with_capacity(known.len());
@@ -173,9 +179,9 @@ impl Runs {
     }
 }
 
-fn posterior(parts: &[f64; 9], slopes: &[f64; 5], likely: &Grid) -> Grid {
+fn posterior(parts: &BySpread, slopes: &[f64; 5], likely: &Grid) -> Grid {
     let times = |likely: &dyn Fn(usize, usize) -> f64| {
-        let mut grid = [[0.0; 5]; 9];
+        let mut grid = [[0.0; 5]; SPREADS.len()];
         for (spread, row) in grid.iter_mut().enumerate() {
             for (slope, chance) in row.iter_mut().enumerate() {
                 *chance = parts[spread] * slopes[slope] * likely(spread, slope);
@@ -209,7 +215,6 @@ fn weights(samples: &[f64]) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::load::SPREADS;
     use super::super::series::BLOCKS;
     use super::super::tally::Run;
     use super::*;
@@ -244,7 +249,7 @@ mod tests {
         Runs::of(&tally, &known, &samples, 1.0)
     }
 
-    fn spread(chances: &[f64; 9]) -> f64 {
+    fn spread(chances: &BySpread) -> f64 {
         let squares = chances.iter().zip(SPREADS);
         squares
             .map(|(chance, spread)| chance * spread * spread)

@@ -345,6 +345,62 @@ mod tests {
     }
 
     #[test]
+    fn what_one_run_alone_does_is_not_certain() {
+        let usual: &[f64] = &[50.0, 40.0, 30.0, 1.0];
+        let odd: &[f64] = &[50.0, 40.0, 30.0, 60.0];
+        for runs in [3, 5, 8] {
+            let equal = vec![usual; runs];
+            let mut with_odd = equal.clone();
+            with_odd[1] = odd;
+            let verdicts = judge(&series(&equal, &with_odd), &DiffOptions::default());
+            assert_eq!(certain(&verdicts), Vec::<usize>::new(), "{runs} runs");
+            let all = judge(&series(&equal, &vec![odd; runs]), &DiffOptions::default());
+            assert_eq!(certain(&all), [3], "{runs} runs");
+        }
+    }
+
+    /// The blocks of a run that stays in one function for half a second on average, and then goes to a random one.
+    fn phases(random: &mut fastrand::Rng) -> Counts {
+        const SHARES: [f64; 8] = [0.4, 0.25, 0.15, 0.1, 0.05, 0.03, 0.01, 0.01];
+        let (mut stack, mut left) = (0, 0.0);
+        let cell = |block| {
+            left -= 1.0;
+            if left < 0.0 {
+                let mut draw = random.f64();
+                let found = SHARES.iter().position(|share| {
+                    draw -= share;
+                    draw < 0.0
+                });
+                stack = found.unwrap_or(0);
+                left = -6.0 * (1.0 - random.f64()).ln();
+            }
+            Cell {
+                block,
+                stack,
+                count: 10.0,
+            }
+        };
+        Counts {
+            cells: (0..BLOCKS).map(cell).collect(),
+        }
+    }
+
+    #[test]
+    fn equal_runs_in_random_phases_hardly_ever_alarm() {
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut pair = || {
+            let mut made = series(&[&[0.0; 8]], &[]);
+            made.sides = [(); 2].map(|()| Side {
+                recordings: (0..5).map(|_| phases(&mut random)).collect(),
+            });
+            !certain(&judge(&made, &DiffOptions::default())).is_empty()
+        };
+        let alarms = (0..40).filter(|_| pair()).count();
+        // With a rate of 5 %, more than six of 40 alarm in one of 295 such tests.
+        assert!(alarms <= 6, "{alarms} of 40 pairs of equal sides alarm");
+    }
+
+    #[test]
     fn who_asks_about_some_functions_sees_that_another_pushed_them() {
         let options = DiffOptions {
             asked: Inquiry {
