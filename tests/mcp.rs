@@ -111,12 +111,16 @@ fn nothing_outside_the_folder_is_read_and_no_text_is_an_option() {
     std::fs::create_dir(&outside).unwrap();
     std::os::unix::fs::symlink("../calls.uprof", outside.join("link.uprof")).unwrap();
     std::fs::write(outside.join("notes.txt"), "text").unwrap();
+    // Nobody writes to it.
+    let mode = nix::sys::stat::Mode::S_IRWXU;
+    nix::unistd::mkfifo(&outside.join("pipe.uprof"), mode).unwrap();
     let calls = kit::corpus("calls.uprof");
     for (file, wanted) in [
         ("../calls.uprof", "no .uprof file in"),
         ("link.uprof", "no .uprof file in"),
         (calls.to_str().unwrap(), "no .uprof file in"),
         ("notes.txt", "no .uprof file in"),
+        ("pipe.uprof", "no .uprof file in"),
         ("--help", "cannot find"),
         ("nothing.uprof", "cannot find"),
     ] {

@@ -277,6 +277,8 @@ fn waits_are_as_long_as_their_numbers_say() {
     // In microseconds.
     assert_eq!(export("folded", &recording), "poll 5000000\nread 30000\n");
     assert!((recording.seconds() - 5.5).abs() < 1e-6);
+    let longest = script.replace("30000000 offcpu", "18446744073709551615 offcpu");
+    assert_eq!(imported("perf-script", &longest).unwrap().1.samples, 2);
     let unsaid = script.replace("30000000 offcpu", "offcpu");
     let unsaid = unsaid.replace("5000000000 offcpu", "offcpu");
     assert_eq!(recognize(unsaid.as_bytes()).unwrap().name, "perf-script");

@@ -50,7 +50,11 @@ pub fn paths(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut paths = paths
         .collect::<Result<Vec<PathBuf>, _>>()
         .with_context(cannot)?;
-    paths.retain(|path| path.extension().is_some_and(|ending| ending == "uprof"));
+    paths.retain(|path| {
+        let is_named_so = path.extension().is_some_and(|ending| ending == "uprof");
+        // Nobody may ever write to a pipe that is there.
+        is_named_so && fs::metadata(path).is_ok_and(|found| found.is_file())
+    });
     paths.sort();
     Ok(paths)
 }

@@ -34,13 +34,14 @@ pub fn write(args: &Args, write: WriteFolder) -> anyhow::Result<Outcome> {
         images,
         written: HashMap::new(),
     };
-    let (mut rows, mut others, mut incomplete) = (0, 0, 0);
+    let (mut rows, mut others, mut incomplete) = (0_u64, 0, 0);
     let (mut last, mut failed) = (None, 0);
     for file in &args.selection.files {
         match tables.write(file) {
             Ok(Some(profile)) => {
                 let counted = profile.account.counted_rows.values();
-                rows += counted.map(|weight| weight.count).sum::<u64>();
+                let counts = counted.map(|weight| weight.count);
+                rows = counts.fold(rows, u64::saturating_add);
                 incomplete += usize::from(profile.account.is_incomplete());
             }
             Ok(None) => others += 1,

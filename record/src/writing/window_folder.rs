@@ -5,6 +5,7 @@
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
@@ -16,6 +17,8 @@ pub const STATE: &str = "state.uprof";
 /// The file of symbol tables and code that are needed however old they are.
 pub const TABLES: &str = "tables.uprof";
 const LOCK: &str = "lock";
+/// Why a folder is left alone.
+const OTHER_FILES: &str = "it has other files than a window's, or belongs to another user";
 /// Most files of a folder that are deleted.
 const MOST_FILES: usize = 1 << 16;
 
@@ -170,21 +173,40 @@ impl WindowFolder {
 /// Deletes the files of a window, and its folder.
 ///
 /// # Errors
-/// It is no folder of ours, or has other files in it.
+/// It is no folder of ours, or has other files in it: nothing is deleted then.
 pub fn clear(path: &Path) -> io::Result<()> {
     let folder = open_folder(path)?;
     if !is_ours(&folder.metadata()?) {
         return Err(Errno::EPERM.into());
     }
     let inside = path_of(&folder);
-    for entry in fs::read_dir(&inside)?.take(MOST_FILES) {
-        let name = entry?.file_name();
-        let text = name.to_string_lossy();
-        if text == LOCK || text.ends_with(".uprof") || text.ends_with(".part") {
-            fs::remove_file(inside.join(&name))?;
-        }
+    let entries = fs::read_dir(&inside)?.take(MOST_FILES);
+    let names = entries.map(|entry| Ok(entry?.file_name()));
+    let names = names.collect::<io::Result<Vec<_>>>()?;
+    let is_window = names.is_empty() || names.iter().any(|name| name == LOCK);
+    if !is_window || !names.iter().all(|name| is_of_window(name)) {
+        return Err(Errno::ENOTEMPTY.into());
+    }
+    // By its lock, what is left of a folder is known.
+    for name in names.iter().filter(|name| *name != LOCK) {
+        fs::remove_file(inside.join(name))?;
+    }
+    if !names.is_empty() {
+        fs::remove_file(inside.join(LOCK))?;
     }
     fs::remove_dir(path)
+}
+
+/// Whether a file of this name is a recorder's, or was to become one.
+fn is_of_window(name: &OsStr) -> bool {
+    let Some((stem, ending)) = name.to_str().and_then(|name| name.split_once('.')) else {
+        return name == LOCK;
+    };
+    let is_numbered = !stem.is_empty() && stem.bytes().all(|byte| byte.is_ascii_digit());
+    let is_named = [STATE, TABLES]
+        .iter()
+        .any(|known| known.split('.').next() == Some(stem));
+    (is_numbered || is_named) && (ending == "uprof" || ending.ends_with("part"))
 }
 
 /// Whether a folder has a part of a window.
@@ -229,10 +251,15 @@ fn move_away(path: &Path) -> Result<(), FolderError> {
     };
     if !has_segments(&folder) {
         // A start that failed left it. What a killed recorder left before stays.
-        return clear(path).map_err(failed);
+        return clear(path).map_err(|_| foreign(OTHER_FILES));
     }
     let old = with_ending(path, ".old");
-    let _ = clear(&old);
+    if old.symlink_metadata().is_ok() && clear(&old).is_err() {
+        return Err(FolderError::Foreign {
+            folder: old,
+            why: OTHER_FILES,
+        });
+    }
     fs::rename(path, &old).map_err(failed)?;
     drop(lock);
     Ok(())
@@ -301,6 +328,21 @@ mod tests {
         fs::create_dir(folder_of(&other)).unwrap();
         fs::write(folder_of(&other).join("letter"), "dear").unwrap();
         refused(&other);
+        // Somebody's own files in what looks like a window's folder, or like what a killed recorder left.
+        let copied = around.path().join("copied.uprof");
+        drop(WindowFolder::create(&copied).unwrap());
+        fs::write(folder_of(&copied).join("mine.uprof"), "mine").unwrap();
+        refused(&copied);
+        assert!(folder_of(&copied).join("mine.uprof").exists());
+        let killed = around.path().join("killed.uprof");
+        drop(WindowFolder::create(&killed).unwrap());
+        fs::write(folder_of(&killed).join("00000001.uprof"), "window").unwrap();
+        let old = with_ending(&folder_of(&killed), ".old");
+        fs::create_dir(&old).unwrap();
+        fs::write(old.join("mine.uprof"), "mine").unwrap();
+        refused(&killed);
+        assert!(old.join("mine.uprof").exists());
+        assert!(folder_of(&killed).join("00000001.uprof").exists());
         assert_eq!(fs::read(elsewhere.join("mine.uprof")).unwrap(), b"mine");
         assert!(folder_of(&other).join("letter").exists());
     }

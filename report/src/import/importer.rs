@@ -103,7 +103,10 @@ impl<'a> Importer<'a> {
     ) -> Result<(), ImportError> {
         let count = self.take(count)?;
         let (mean_ns, longer) = (time_ns / count.max(1), time_ns % count.max(1));
-        for (count, time_ns) in [(longer, mean_ns + 1), (count - longer, mean_ns)] {
+        for (count, time_ns) in [
+            (longer, mean_ns.saturating_add(1)),
+            (count - longer, mean_ns),
+        ] {
             self.write(frames, origin, count, Some(Wait { time_ns, count: 1 }))?;
         }
         Ok(())

@@ -92,7 +92,8 @@ impl StackTree {
         // Parents precede children, so one pass backwards sums every branch.
         let mut totals = counts;
         for (number, node) in self.nodes.iter().enumerate().skip(1).rev() {
-            totals[node.parent as usize] += totals[number];
+            let sum = totals[node.parent as usize].saturating_add(totals[number]);
+            totals[node.parent as usize] = sum;
         }
         totals
     }

@@ -362,7 +362,7 @@ impl Renderer for Phases {
                     TargetKind::Process => {
                         format!("{} ({})", name_at(recording, key.1, u64::MAX), key.1)
                     }
-                    _ => format!("boot {}", key.1 + 1),
+                    _ => format!("boot {}", u64::from(key.1) + 1),
                 }
             } else {
                 String::new()

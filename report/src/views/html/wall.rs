@@ -117,7 +117,7 @@ fn write_track(
         let whole_ns = record.last_ns - record.first_ns;
         for column in since(record.first_ns) / column_ns..=last {
             let start_ns = recording.start_ns() + column * column_ns;
-            let part_ns = record.last_ns.min(start_ns + column_ns);
+            let part_ns = record.last_ns.min(start_ns.saturating_add(column_ns));
             let part_ns = part_ns.saturating_sub(record.first_ns.max(start_ns));
             work::take(1);
             for (place, ns) in &record.spent {

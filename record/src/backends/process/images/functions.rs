@@ -25,6 +25,9 @@ pub const TABLES_BYTES_MAX: usize = 256 << 20;
 const ENTRY_BYTES: usize = 64;
 /// Most pieces of memory of a process that may hold such code.
 pub const MOST_PIECES: usize = 1 << 12;
+/// Most pieces that a function may lie in; a compiler's lies in one or two. A target could name one function a hundred
+/// thousand times.
+const MOST_PIECES_OF_ONE: usize = 64;
 
 /// A function as reported by the program.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -238,7 +241,7 @@ impl Functions {
         let mut reached = *first;
         let mut found = Vec::new();
         for (at, piece) in self.pieces.range(*first..end) {
-            if *at != reached {
+            if *at != reached || found.len() >= MOST_PIECES_OF_ONE {
                 return None;
             }
             found.push(*at);
