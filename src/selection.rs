@@ -407,6 +407,7 @@ impl Selecting {
             by_task: self.by_thread,
             by_process: self.processes == Some(ProcessesFlag::Apart),
             by_recording: recordings > 1,
+            are_apart: false,
             slowest: 0,
             survey: false,
         }

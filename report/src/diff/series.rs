@@ -147,6 +147,7 @@ pub(super) fn gather(
     let how = Options {
         by: By::Function,
         by_recording: false,
+        are_apart: true,
         ..options.gather.clone()
     };
     let mut profile = gather::gather_with(&all, tables, &how, progress, Some(&mut take));

@@ -31,8 +31,8 @@ use crate::work;
 use block::{BlockStacks, LocalGuest, LocalRow};
 use naming::Naming;
 use rayon::prelude::*;
+use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
 use uprof::{Found, Span, State, Stop, Task, WordMap};
 
 /// The granularity of a view's frames.
@@ -76,6 +76,8 @@ pub struct Options {
     pub slowest: usize,
     /// Survey the recordings, too.
     pub survey: bool,
+    /// Whether recordings are only compared, and never added up: their rates may differ then.
+    pub are_apart: bool,
 }
 
 impl Default for Options {
@@ -91,6 +93,7 @@ impl Default for Options {
             by_recording: false,
             slowest: 0,
             survey: false,
+            are_apart: false,
         }
     }
 }
@@ -184,8 +187,11 @@ pub(crate) fn gather_with(
     };
     let wanted = options.filter.unit;
     let is_open = wanted.unwrap_or_default() == Unit::Samples;
-    if is_open && recordings.len() > 1 && unit_of_samples(recordings) == Unit::Sampled {
-        return in_unit(Unit::Sampled);
+    if is_open && recordings.len() > 1 {
+        let have_rates = !options.are_apart && have_different_rates(recordings);
+        if have_rates || unit_of_samples(recordings) == Unit::Sampled {
+            return in_unit(Unit::Sampled);
+        }
     }
     let profile = in_unit(wanted.unwrap_or_default());
     if !is_open || profile.account.counted > 0 {
@@ -199,35 +205,37 @@ pub(crate) fn gather_with(
     }
 }
 
-/// The unit in which samples of these recordings can be added up: their time where each stands for its own, or where
-/// the recordings have different rates.
+/// The unit of the samples of recordings: their time, if those of one stand for their own time each.
 fn unit_of_samples(recordings: &[&Recording]) -> Unit {
-    let first_unit = |recording: &&Recording| {
-        recording.blocks().iter().find_map(|place| {
-            let block = recording.samples(place).ok()?;
-            let mut rows = block.rows();
-            while let Ok(Some(row)) = rows.next_row() {
-                let unit = Unit::of(&row);
-                if unit.is_sampled() {
-                    return Some(unit);
-                }
-            }
-            None
-        })
-    };
-    let mut periods = BTreeSet::new();
-    for recording in recordings {
-        match first_unit(recording) {
-            Some(Unit::Sampled) => return Unit::Sampled,
-            Some(_) => periods.extend(recording.period_ns()),
-            None => {}
-        }
-    }
-    if periods.len() > 1 {
+    let mut firsts = recordings.iter().filter_map(|one| first_unit(one));
+    if firsts.any(|unit| unit == Unit::Sampled) {
         Unit::Sampled
     } else {
         Unit::Samples
     }
+}
+
+/// Whether the samples of some recordings stand for longer than those of others.
+fn have_different_rates(recordings: &[&Recording]) -> bool {
+    let sampled = recordings.iter().filter(|one| first_unit(one).is_some());
+    let mut periods = sampled.filter_map(|one| one.period_ns());
+    let first = periods.next();
+    periods.any(|period| Some(period) != first)
+}
+
+/// The unit of a recording's first sample.
+fn first_unit(recording: &Recording) -> Option<Unit> {
+    recording.blocks().iter().find_map(|place| {
+        let block = recording.samples(place).ok()?;
+        let mut rows = block.rows();
+        while let Ok(Some(row)) = rows.next_row() {
+            let unit = Unit::of(&row);
+            if unit.is_sampled() {
+                return Some(unit);
+            }
+        }
+        None
+    })
 }
 
 /// The unit of recordings if nobody chose one: that of the first sample in `states` (if empty: running), else
