@@ -31,7 +31,8 @@ pub fn recordings() -> ArgValueCompleter {
     })
 }
 
-fn is_recording(path: &Path) -> bool {
+/// Whether a file that nobody has named is a recording, by its name. Nobody may ever write to a pipe that has one.
+pub fn is_recording(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending == "uprof") && path.is_file()
 }
 

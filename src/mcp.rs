@@ -5,6 +5,7 @@
 //! call is a run of this program, so that one has its own budget of memory and work. Nothing is written, and only
 //! recordings in the given folder are read.
 
+use crate::candidates::is_recording;
 use crate::outcome::Outcome;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
@@ -210,14 +211,7 @@ fn call(parameters: &Value, folder: &Path) -> anyhow::Result<String> {
 fn inside(file: &str, folder: &Path) -> anyhow::Result<String> {
     let path = folder.join(file).canonicalize();
     let path = path.with_context(|| format!("cannot find {file} in {}", folder.display()))?;
-    // Nobody may ever write to a pipe that is there.
-    let is_file = path.metadata().is_ok_and(|found| found.is_file());
-    if !is_file
-        || !path.starts_with(folder)
-        || path
-            .extension()
-            .is_none_or(|extension| extension != "uprof")
-    {
+    if !path.starts_with(folder) || !is_recording(&path) {
         bail!(
             "{file} is no .uprof file in {}: only those are read",
             folder.display()

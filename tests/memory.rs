@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::process::Command;
+use tempfile::TempDir;
 use uprof::cold::{
     End, EndReason, Mapping, Metadata, ModuleChange, ModuleEvent, TargetKind, TaskChange, TaskEvent,
 };
@@ -67,6 +68,13 @@ fn recording(path: &Path, spaces: u32, frames: u64) {
             writer.sample(&sample).unwrap();
         }
     });
+}
+
+/// A folder with the recording of one sample, in the image that a test writes beside it.
+fn folder_of_a_sample() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    recording(&folder.path().join("run.uprof"), 1, 3);
+    folder
 }
 
 /// Writes an ELF image of x86-64 that is loaded at [`TEXT`], with these sections.
@@ -255,9 +263,8 @@ fn all_commands(folder: &Path, elf: &str) -> Vec<(i32, String)> {
 
 #[test]
 fn inlined_functions_that_nest_without_end_are_left_out() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder_of_a_sample();
     let folder = folder.path();
-    recording(&folder.join("run.uprof"), 1, 3);
     let cases = [(512, true), (513, false), (100_000, false)];
     let cases = cases.map(|case| [(case, true), (case, false)]);
     for ((levels, is_read), has_addresses) in cases.into_iter().flatten() {
@@ -303,9 +310,8 @@ fn long_abbreviations(path: &Path, units: u32, are_apart: bool) {
 
 #[test]
 fn tables_of_abbreviations_that_lie_over_one_another_are_left_out() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder_of_a_sample();
     let folder = folder.path();
-    recording(&folder.join("run.uprof"), 1, 3);
     for are_apart in [true, false] {
         long_abbreviations(&folder.join("image"), 10_000, are_apart);
         for (code, said) in all_commands(folder, "--elf image") {
@@ -332,9 +338,8 @@ fn overlapping_units(path: &Path, units: usize) {
 
 #[test]
 fn units_that_have_the_same_addresses_are_left_out() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder_of_a_sample();
     let folder = folder.path();
-    recording(&folder.join("run.uprof"), 1, 3);
     for (units, is_read) in [(64, true), (65, false)] {
         overlapping_units(&folder.join("image"), units);
         let (code, said) = uniprof(folder, "report --elf image run.uprof");
@@ -367,9 +372,8 @@ fn wide_abbreviation(path: &Path, attributes: usize, entries: usize) {
 
 #[test]
 fn abbreviations_of_many_attributes_are_left_out() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder_of_a_sample();
     let folder = folder.path();
-    recording(&folder.join("run.uprof"), 1, 3);
     for (attributes, entries, is_read) in
         [(100, 10, true), (101, 10, false), (100_000, 500_000, false)]
     {
@@ -392,9 +396,8 @@ fn symbol(name: u32, address: u64, section: u16) -> Vec<u8> {
 
 #[test]
 fn names_of_symbols_that_are_one_name_are_read_as_often_as_the_file_is_long() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder_of_a_sample();
     let folder = folder.path();
-    recording(&folder.join("run.uprof"), 1, 3);
     let names = [&[0][..], &[b'n'; 1_000_000], &[0]].concat();
     // An absolute symbol, which belongs to no section.
     for apart in [0, 16] {
@@ -412,9 +415,8 @@ fn names_of_symbols_that_are_one_name_are_read_as_often_as_the_file_is_long() {
 
 #[test]
 fn names_of_symbols_without_an_end_are_looked_through_as_often_as_the_file_is_long() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder_of_a_sample();
     let folder = folder.path();
-    recording(&folder.join("run.uprof"), 1, 3);
     let names = vec![b'n'; 16_000_000];
     let symbols = (0..300_000).flat_map(|index| symbol(1, TEXT + 0x1000 + 16 * index, 0xfff1));
     let symbols: Vec<u8> = symbols.collect();
@@ -428,9 +430,8 @@ fn names_of_symbols_without_an_end_are_looked_through_as_often_as_the_file_is_lo
 
 #[test]
 fn units_that_all_have_one_long_name_are_left_out() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder_of_a_sample();
     let folder = folder.path();
-    recording(&folder.join("run.uprof"), 1, 3);
     for (name_bytes, is_read) in [(100, true), (16_000_000, false)] {
         let one = unit(&[6, 0, 0, 0, 0]);
         let name = [vec![b'n'; name_bytes], vec![0]].concat();
@@ -449,9 +450,8 @@ fn units_that_all_have_one_long_name_are_left_out() {
 /// Functions each of which refers to rules of its own, all of which claim to have one endless text.
 #[test]
 fn texts_of_unwind_rules_without_an_end_are_looked_through_once() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder_of_a_sample();
     let folder = folder.path();
-    recording(&folder.join("run.uprof"), 1, 3);
     let (count, rules, text_bytes) = (
         20_000_u32,
         b"\x01\x01\x01\x01\xff\xff\xff\xff\x01",
@@ -920,9 +920,8 @@ fn rules_of_unwinding_that_take_hours_end_with_a_message() {
 
 #[test]
 fn names_of_source_files_that_grow_without_end_are_left_out() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder_of_a_sample();
     let folder = folder.path();
-    recording(&folder.join("run.uprof"), 1, 3);
     for (files, name_bytes, is_read) in [(100, 100, true), (50_000, 100_000, false)] {
         long_names(&folder.join("image"), files, name_bytes);
         for (code, said) in all_commands(folder, "--elf image") {

@@ -7,6 +7,7 @@ mod elf32;
 mod debugdata;
 mod vmlinuz;
 mod kernel;
+mod symbol_names;
 mod stubs;
 pub(crate) mod hypercalls;
 pub(crate) mod call_frames;
@@ -412,9 +413,7 @@ impl Image {
         self.bytes()
             .get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
     }
-}
 
-impl Image {
     /// The sections with code, in the order of the file; `None` if it has no sections at all. They are searched for
     /// each address.
     fn code_sections(&self) -> Option<&[CodeSection]> {

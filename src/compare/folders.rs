@@ -1,5 +1,6 @@
 //! Recordings of a folder, one for each run, as `record --runs` writes them.
 
+use crate::candidates::is_recording;
 use crate::selection::{Selecting, refuse_twice};
 use anyhow::{Context, bail};
 use std::fs;
@@ -50,11 +51,7 @@ pub fn paths(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut paths = paths
         .collect::<Result<Vec<PathBuf>, _>>()
         .with_context(cannot)?;
-    paths.retain(|path| {
-        let is_named_so = path.extension().is_some_and(|ending| ending == "uprof");
-        // Nobody may ever write to a pipe that is there.
-        is_named_so && fs::metadata(path).is_ok_and(|found| found.is_file())
-    });
+    paths.retain(|path| is_recording(path));
     paths.sort();
     Ok(paths)
 }

@@ -105,7 +105,7 @@ pub fn take_wake() -> bool {
     WAKE.swap(false, Ordering::Relaxed)
 }
 
-/// Handles SIGCHLD from now on by only setting the flag that [`take_wake`] returns.
+/// Handles SIGCHLD from now on by only setting the flag that [`take_wake`] returns, and waking the sampler.
 pub fn listen_to_children() {
     set(Signal::SIGCHLD, SigHandler::Handler(wake));
 }
@@ -120,9 +120,9 @@ pub fn saves_asked() -> u32 {
     SAVES.load(Ordering::Relaxed)
 }
 
-/// Handles SIGINT, SIGTERM and SIGHUP from now on by only setting the value that [`stop_signal`] returns. The caller
-/// has to end the program soon after one came. Before this call, they end the program at once. Under `nohup`, SIGHUP
-/// stays ignored.
+/// Handles SIGINT, SIGTERM and SIGHUP from now on by only setting the value that [`stop_signal`] returns, and waking
+/// the sampler. The caller has to end the program soon after one came. Before this call, they end the program at once.
+/// Under `nohup`, SIGHUP stays ignored.
 pub fn hold_stops() {
     forget_stop();
     stops().for_each(|signal| set(signal, SigHandler::Handler(stop)));
@@ -141,7 +141,7 @@ pub fn forget_stop() {
 /// Installs a handler. System calls are not restarted, so that a sleeping sampler notices the signal.
 fn set(signal: Signal, handler: SigHandler) {
     let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
-    // SAFETY: our handlers are async-signal-safe: they change atomics. The other one is the default.
+    // SAFETY: our handlers are async-signal-safe: they change atomics and wake threads. The other one is the default.
     let done = unsafe { sigaction(signal, &action) };
     // It fails only for signals that can't be handled (sigaction(2)).
     debug_assert!(done.is_ok());

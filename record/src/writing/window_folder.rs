@@ -199,25 +199,22 @@ pub fn clear(path: &Path) -> io::Result<()> {
 
 /// Whether a file of this name is a recorder's, or was to become one.
 fn is_of_window(name: &OsStr) -> bool {
-    let Some((stem, ending)) = name.to_str().and_then(|name| name.split_once('.')) else {
-        return name == LOCK;
-    };
-    let is_numbered = !stem.is_empty() && stem.bytes().all(|byte| byte.is_ascii_digit());
-    let is_named = [STATE, TABLES]
-        .iter()
-        .any(|known| known.split('.').next() == Some(stem));
-    (is_numbered || is_named) && (ending == "uprof" || ending.ends_with("part"))
+    name.to_str().is_some_and(|name| {
+        let name = name.strip_suffix(".part").unwrap_or(name);
+        [LOCK, STATE, TABLES].contains(&name) || is_segment(name)
+    })
+}
+
+fn is_segment(name: &str) -> bool {
+    let number = name.strip_suffix(".uprof");
+    number.is_some_and(|number| number.parse::<u64>().is_ok())
 }
 
 /// Whether a folder has a part of a window.
 fn has_segments(folder: &File) -> bool {
     let entries = fs::read_dir(path_of(folder));
     let mut entries = entries.into_iter().flatten().flatten().take(MOST_FILES);
-    entries.any(|entry| {
-        let name = entry.file_name();
-        let number = name.to_str().and_then(|name| name.strip_suffix(".uprof"));
-        number.is_some_and(|number| number.parse::<u64>().is_ok())
-    })
+    entries.any(|entry| entry.file_name().to_str().is_some_and(is_segment))
 }
 
 /// Renames the folder of a recorder that was killed to FILE.keep.old, and deletes the one before it.

@@ -304,6 +304,7 @@ fn counted_of(diff: &Diff, function: u32) -> Quantity {
 #[cfg(test)]
 mod tests {
     use super::super::DiffOptions;
+    use super::super::load::SPREADS;
     use super::super::matching::Kind;
     use super::super::series::{Item, Series};
     use super::super::verdict::Verdicts;
@@ -378,8 +379,8 @@ mod tests {
             b,
             shift: 0.0,
             samples: [210.0, 280.0],
-            errors: [1e-4; 13],
-            chances: [1.0 / 13.0; 13],
+            errors: [1e-4; SPREADS.len()],
+            chances: [1.0 / SPREADS.len() as f64; SPREADS.len()],
             df: 100.0,
             p: 0.001,
             design_effect: 1.0,

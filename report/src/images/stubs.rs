@@ -1,9 +1,10 @@
 //! Stubs of the procedure linkage table. Input: an address in an image. Output: the function, usually another
 //! image's, that the stub there jumps to. Stubs have no symbols of their own.
 
+use super::symbol_names::SymbolNames;
 use super::{Image, ImageAddress};
 use object::elf;
-use object::read::elf::{SectionHeader, Sym};
+use object::read::elf::SectionHeader;
 use object::{LittleEndian, Object, ObjectSection, SymbolIndex};
 use std::collections::BTreeMap;
 use uprof::Arch;
@@ -62,9 +63,8 @@ impl<'i> Stubs<'i> {
         let Some(elf) = image.elf() else { return stubs };
         let symbols = elf.elf_dynamic_symbol_table();
         let file_bytes = image.bytes().len();
-        let mut left_bytes = file_bytes.saturating_mul(NAMES_PER_FILE);
-        let names = elf.elf_section_table().section(symbols.string_section());
-        let names_bytes = names.map_or(0, |names| names.sh_size.get(LittleEndian));
+        let most_bytes = file_bytes.saturating_mul(NAMES_PER_FILE);
+        let mut names = SymbolNames::new(elf.elf_section_table(), symbols, most_bytes);
         // Sections may overlap.
         let mut left = relocations_of(file_bytes);
         for section in elf.elf_section_table().iter() {
@@ -85,17 +85,10 @@ impl<'i> Stubs<'i> {
                 let number = relocation.r_sym(LittleEndian, false);
                 let target = if number != 0 {
                     let symbol = symbols.symbol(SymbolIndex(number as usize)).ok();
-                    let name = symbol.and_then(|it| it.name(LittleEndian, symbols.strings()).ok());
-                    // The end of a name that has none is looked for in the rest of the table.
-                    let rest = symbol.map_or(0, |it| {
-                        names_bytes.saturating_sub(u64::from(it.st_name.get(LittleEndian))) as usize
-                    });
-                    left_bytes = match left_bytes.checked_sub(name.map_or(rest, <[u8]>::len)) {
-                        Some(left) => left,
-                        None => return stubs,
+                    let Some(name) = symbol.map_or(Some(None), |it| names.read(it)) else {
+                        return stubs;
                     };
-                    name.and_then(|name| std::str::from_utf8(name).ok())
-                        .map(Target::Named)
+                    name.map(Target::Named)
                 } else if is_chosen(image.arch(), relocation.r_type(LittleEndian, false)) {
                     let chooser = relocation.r_addend.get(LittleEndian) as u64;
                     Some(Target::Chosen(ImageAddress(chooser)))

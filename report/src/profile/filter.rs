@@ -90,7 +90,7 @@ impl Filter {
     pub(crate) fn is_of_unit(&self, row: &Row<'_>) -> bool {
         let unit = self.unit.unwrap_or_default();
         let own = Unit::of(row);
-        own == unit || own.is_sampled() && unit.is_sampled()
+        own == unit || (own, unit) == (Unit::Samples, Unit::Sampled)
     }
 
     /// Whether it leaves out samples that count by default.

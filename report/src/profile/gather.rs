@@ -187,11 +187,9 @@ pub(crate) fn gather_with(
     };
     let wanted = options.filter.unit;
     let is_open = wanted.unwrap_or_default() == Unit::Samples;
-    if is_open && recordings.len() > 1 {
-        let have_rates = !options.are_apart && have_different_rates(recordings);
-        if have_rates || unit_of_samples(recordings) == Unit::Sampled {
-            return in_unit(Unit::Sampled);
-        }
+    let are_several = recordings.len() > 1;
+    if is_open && are_several && unit_of_samples(recordings, options.are_apart) == Unit::Sampled {
+        return in_unit(Unit::Sampled);
     }
     let profile = in_unit(wanted.unwrap_or_default());
     if !is_open || profile.account.counted > 0 {
@@ -205,22 +203,24 @@ pub(crate) fn gather_with(
     }
 }
 
-/// The unit of the samples of recordings: their time, if those of one stand for their own time each.
-fn unit_of_samples(recordings: &[&Recording]) -> Unit {
-    let mut firsts = recordings.iter().filter_map(|one| first_unit(one));
-    if firsts.any(|unit| unit == Unit::Sampled) {
-        Unit::Sampled
-    } else {
-        Unit::Samples
+/// The unit of the samples of recordings: their time, if those of one stand for their own time each, or if there are
+/// several rates and the recordings are not kept apart.
+fn unit_of_samples(recordings: &[&Recording], are_apart: bool) -> Unit {
+    let mut period_ns = None;
+    for recording in recordings {
+        match first_unit(recording) {
+            Some(Unit::Sampled) => return Unit::Sampled,
+            Some(_) if !are_apart => {
+                let own_ns = recording.period_ns();
+                if own_ns.is_some() && period_ns.is_some() && own_ns != period_ns {
+                    return Unit::Sampled;
+                }
+                period_ns = period_ns.or(own_ns);
+            }
+            _ => {}
+        }
     }
-}
-
-/// Whether the samples of some recordings stand for longer than those of others.
-fn have_different_rates(recordings: &[&Recording]) -> bool {
-    let sampled = recordings.iter().filter(|one| first_unit(one).is_some());
-    let mut periods = sampled.filter_map(|one| one.period_ns());
-    let first = periods.next();
-    periods.any(|period| Some(period) != first)
+    Unit::Samples
 }
 
 /// The unit of a recording's first sample.

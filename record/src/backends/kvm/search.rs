@@ -71,7 +71,6 @@ impl Held for VcpuThread {
 }
 
 /// Threads of a monitor.
-#[derive(Default)]
 pub struct Threads {
     /// Those that run its vCPUs, by number.
     pub vcpus: Vec<VcpuThread>,

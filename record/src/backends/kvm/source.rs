@@ -460,6 +460,7 @@ impl KvmSource {
     }
 
     fn let_all_go(&mut self) {
+        self.late.let_go();
         self.let_go_ns = let_all_go(&mut self.vcpus);
         // Between samples, no thread is paused.
         self.runs_from_ns = self.let_go_ns.or(self.runs_from_ns);
@@ -564,7 +565,6 @@ impl StopWorld for KvmSource {
         self.boots.report(self.facts.target.vcpus, sink);
         // Threads that stopped late.
         self.let_all_go();
-        self.late.let_go();
         if !self.vcpus.iter().any(|vcpu| vcpu.thread.is_held()) {
             self.guardian.running();
         }
@@ -609,6 +609,7 @@ impl Drop for KvmSource {
         for vcpu in &mut self.vcpus {
             let_go_for_sure(&mut vcpu.thread);
         }
+        self.late.let_go();
         self.words.restore();
         self.guardian.dismiss();
         if let Some(started) = &self.started {

@@ -75,6 +75,7 @@ fn write_row(diff: &Diff, change: &Change, out: &mut dyn Write) -> io::Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::diff::load::SPREADS;
     use crate::diff::{DiffOptions, Estimate, Item, Kind, Match, Quantity, Series, Verdicts};
     use crate::profile::tree::ROOT;
     use crate::recording::account::Account;
@@ -85,8 +86,8 @@ mod tests {
             b: 0.2,
             shift: 0.0,
             samples: [1.0, 2.0],
-            errors: [1.0; 13],
-            chances: [1.0 / 13.0; 13],
+            errors: [1.0; SPREADS.len()],
+            chances: [1.0 / SPREADS.len() as f64; SPREADS.len()],
             df: 2.0,
             p: 0.5,
             design_effect: 1.0,

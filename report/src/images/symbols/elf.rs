@@ -7,6 +7,7 @@ use super::local::is_mark;
 use super::text::Line;
 use super::{Candidate, SymbolTable};
 use crate::images::call_frames::function_ranges;
+use crate::images::symbol_names::SymbolNames;
 use crate::images::{Image, Stub, Stubs, Target};
 use object::elf;
 use object::read::elf::{ElfFile64, Sym, SymbolTable as ElfSymbols};
@@ -145,9 +146,8 @@ fn collect<'data>(
     candidates: &mut Vec<Candidate<'data>>,
 ) {
     let sections = file.elf_section_table();
-    let mut left_bytes = file.data().len().saturating_mul(NAMES_PER_FILE);
-    let table = sections.section(symbols.string_section());
-    let table_bytes = table.map_or(0, |table| table.sh_size.get(LittleEndian));
+    let most_bytes = file.data().len().saturating_mul(NAMES_PER_FILE);
+    let mut names = SymbolNames::new(sections, symbols, most_bytes);
     for (index, symbol) in symbols.iter().enumerate() {
         if candidates.len() >= SYMBOLS_MAX {
             break;
@@ -179,17 +179,10 @@ fn collect<'data>(
             None if kind != Kind::Function => continue,
             None => u64::MAX,
         };
-        let name = symbol.name(LittleEndian, symbols.strings());
-        // The end of a name that has none is looked for in the rest of the table.
-        let name_bytes = name.map_or_else(
-            |_| table_bytes.saturating_sub(u64::from(symbol.st_name.get(LittleEndian))) as usize,
-            <[u8]>::len,
-        );
-        let Some(left) = left_bytes.checked_sub(name_bytes) else {
+        let Some(name) = names.read(symbol) else {
             break;
         };
-        left_bytes = left;
-        let Some(name) = name.ok().and_then(|name| std::str::from_utf8(name).ok()) else {
+        let Some(name) = name else {
             continue;
         };
         if is_mark(name) {

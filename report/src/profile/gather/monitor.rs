@@ -48,7 +48,7 @@ impl MonitorStacks {
             let all = all.filter(|one| (first_ns..last_ns).contains(&one.time_ns));
             handled.extend(all.map(|one| ((number, one.thread, one.time_ns), one)));
         }
-        let unit = super::unit_of_samples(&monitors);
+        let unit = super::unit_of_samples(&monitors, true);
         let options = Options {
             filter: Filter {
                 unit: Some(unit),

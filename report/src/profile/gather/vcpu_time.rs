@@ -149,7 +149,7 @@ fn gather_samples(
 ) -> Profile {
     let mut options = options.clone();
     let filter = &mut options.filter;
-    let unit = super::unit_of_samples(recordings);
+    let unit = super::unit_of_samples(recordings, true);
     filter.unit = Some(unit);
     filter.states.clear();
     (filter.focus, filter.ignore, filter.hide) = (None, None, None);

@@ -48,7 +48,6 @@ impl Dictionary {
     /// Parses the content of a chunk; `false` if it is truncated or exceeds the limits.
     pub(super) fn add(&mut self, content: &[u8]) -> bool {
         let mut values = Values { content, at: 0 };
-        self.are_unpaired = true;
         self.tracepoints_of(&mut values).is_some()
     }
 
@@ -71,6 +70,7 @@ impl Dictionary {
             if self.tracepoints.len() >= TRACEPOINTS_MAX {
                 return None;
             }
+            self.are_unpaired = true;
             self.tracepoints.insert(
                 key,
                 Tracepoint {
