@@ -156,7 +156,7 @@ fn write_file(args: &Args, format: &Format, write: WriteFile) -> anyhow::Result<
     }
     let account = &profile.account;
     let has_lengths = profile.unit() != Unit::Calls || account.counted > 0;
-    if let Some(advice) = nothing_of(&profile) {
+    if let Some(advice) = nothing_of(&profile, &all) {
         say(advice);
     } else if !has_lengths && !matches!(format.name, "folded" | "firefox" | "perfetto") {
         say("all values are 0, as no call's length is known: -f folded has numbers of calls");

@@ -95,7 +95,7 @@ const NO_SOURCES: &str = "source files are not looked for, as the recording was 
 
 /// Says what a view of waits or calls would need, if none counts: an empty table is no answer. For samples an empty
 /// table is an answer, since a state or a time may well have none.
-pub fn nothing_of(profile: &Profile) -> Option<&'static str> {
+pub fn nothing_of(profile: &Profile, recordings: &[Recording]) -> Option<&'static str> {
     let account = &profile.account;
     let counted = match account.unit {
         Unit::VcpuTime => account.vcpus,
@@ -110,7 +110,7 @@ pub fn nothing_of(profile: &Profile) -> Option<&'static str> {
             "no call of a trace counts here: `uniprof import` makes recordings of traces, and `uniprof record --calls` \
              follows functions of a guest",
         ),
-        Unit::VcpuTime if account.of_chosen_tasks => Some(
+        Unit::VcpuTime if recordings.iter().any(Recording::has_vcpu_times) => Some(
             "no wall time of a vCPU counts here: none that has any is among the vCPUs, threads and processes that the \
              flags choose",
         ),
@@ -190,7 +190,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     if profile.unit() == Unit::Calls {
         selecting.refuse_states_of_calls()?;
     }
-    if let Some(advice) = nothing_of(&profile) {
+    if let Some(advice) = nothing_of(&profile, &recordings) {
         say(advice);
         profile.account.lines().iter().for_each(|line| say(line));
         return Ok(Outcome::Lossy);

@@ -66,7 +66,6 @@ pub(super) fn gather(
         ..Profile::default()
     };
     profile.account.unit = Unit::VcpuTime;
-    profile.account.of_chosen_tasks = options.filter.chooses_tasks();
     let mut samples = AllSamples::new();
     let mut stacks = StackTree::default();
     let mut monitor = MonitorStacks::default();
