@@ -74,7 +74,7 @@ void burn(volatile u64 *counter, u64 units);
 
 #ifdef __x86_64__
 /* exits.c */
-void exits_round(int vcpu, u64 round);
+void exits_round(int vcpu, u64 rest, int halts);
 void plant(u64 milliseconds);
 
 /* platform.c, for guests of Xen */

@@ -231,7 +231,8 @@ static int option(const char *name, u64 *value)
 volatile u64 hold;
 
 struct plan {
-	u64 deep, irq, block, cycle, naps, nowhere, outside, remap, rounds, reason, late, vcpus, exits, plant, stall;
+	u64 deep, irq, block, cycle, naps, nowhere, outside, remap, rounds, reason, late, vcpus, exits, rest, halts, plant,
+	    stall;
 };
 static struct plan plan;
 
@@ -240,13 +241,15 @@ static void read_plan(void)
 	static const struct { const char *name; u64 *value; } options[] = {
 		{ "deep", &plan.deep }, { "rounds", &plan.rounds }, { "reason", &plan.reason },
 		{ "late", &plan.late }, { "vcpus", &plan.vcpus }, { "exits", &plan.exits },
-		{ "plant", &plan.plant }, { "stall", &plan.stall },
+		{ "rest", &plan.rest }, { "halts", &plan.halts }, { "plant", &plan.plant }, { "stall", &plan.stall },
 	};
 	static const struct { const char *name; u64 *value; } words[] = {
 		{ "irq", &plan.irq }, { "block", &plan.block }, { "cycle", &plan.cycle },
 		{ "naps", &plan.naps }, { "nowhere", &plan.nowhere }, { "outside", &plan.outside }, { "remap", &plan.remap },
 	};
 	u64 ignored;
+	plan.rest = 10;
+	plan.halts = 8;
 	for (u64 i = 0; i < sizeof options / sizeof *options; i++)
 		option(options[i].name, options[i].value);
 	if (option("slow", &ignored) && ignored)
@@ -300,7 +303,7 @@ NOINLINE void work(u64 vcpu)
 			block();
 #ifdef __x86_64__
 	for (u64 round = 1; !vcpu && round <= plan.exits; round++)
-		exits_round(vcpu, round);
+		exits_round(vcpu, plan.rest, plan.irq && plan.halts && round % plan.halts == 0);
 	if (!vcpu && plan.stall) {
 		stall_round(vcpu, plan.stall);
 		end();

@@ -116,7 +116,7 @@ mod tests {
             events: vec![Arc::new(event)],
         };
         let moment = Duration::from_micros(50);
-        // Each sleep is two records of 32 bytes.
+        // Each sleep is two records of 16 bytes.
         let is_filled = (0..100).any(|_| sleeper.sleep(moment));
         assert!(is_filled);
         // Nothing reads it, and what was told is told once.

@@ -56,12 +56,9 @@ const SAMPLE_TYPE: u64 = (abi::PERF_SAMPLE_IP
     | abi::PERF_SAMPLE_CPU
     | abi::PERF_SAMPLE_CALLCHAIN
     | abi::PERF_SAMPLE_REGS_USER) as u64;
-/// The contents of every sample of a tracepoint; they begin as those of other samples.
-const TRACEPOINT_TYPE: u64 = (abi::PERF_SAMPLE_IP
-    | abi::PERF_SAMPLE_TID
-    | abi::PERF_SAMPLE_TIME
-    | abi::PERF_SAMPLE_CPU
-    | abi::PERF_SAMPLE_RAW) as u64;
+/// The contents of every record of a thread's tracepoints and switches: whatever else the kernel would look up costs
+/// the thread time.
+const TRACEPOINT_TYPE: u64 = (abi::PERF_SAMPLE_TIME | abi::PERF_SAMPLE_RAW) as u64;
 /// Bytes at the end of every other record: task, time and processor.
 pub const TRAILER_BYTES: usize = 24;
 

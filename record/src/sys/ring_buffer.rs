@@ -149,13 +149,21 @@ impl RingBuffer {
         self.skip();
     }
 
-    /// As [`RingBuffer::take`], for all records up to `until_ns` that were there at the last [`RingBuffer::look`].
-    pub fn take_until(&mut self, until_ns: u64, mut each: impl FnMut(u32, u16, &[u8])) {
+    /// As [`RingBuffer::take`], for all records of tracepoints and switches ([`Event::open_tracepoint`]) up to
+    /// `until_ns` that were there at the last [`RingBuffer::look`]. `each` is told the time, too.
+    pub fn take_until(&mut self, until_ns: u64, mut each: impl FnMut(u32, u16, u64, &[u8])) {
         while let Some(header) = self.header(self.at) {
-            if self.stamp(header).1 > until_ns {
+            // A sample begins with its time, any other record ends with it.
+            let time_at = if header.kind == abi::PERF_RECORD_SAMPLE {
+                HEADER_BYTES
+            } else {
+                header.bytes - 8
+            };
+            let time_ns = self.word(self.at.wrapping_add(time_at as u64));
+            if time_ns > until_ns {
                 return;
             }
-            self.pass(header, &mut each);
+            self.pass(header, |kind, misc, body| each(kind, misc, time_ns, body));
             self.free_to(self.at.wrapping_add(header.bytes as u64));
         }
         // The kernel never writes an invalid header. If one is there, skip everything up to the head.

@@ -189,12 +189,11 @@ impl HostObserver {
             let (timeline, pauses, table) = (&mut vcpu.timeline, &self.pauses, &mut self.table);
             let (slices, lost) = (&mut vcpu.slices, &mut self.lost);
             let mut history = handled.history(vcpu.thread);
-            vcpu.ring.take_until(until_ns, |kind, misc, body| {
+            vcpu.ring.take_until(until_ns, |kind, misc, time_ns, body| {
                 let Some(record) = self.decoder.decode(kind, misc, body) else {
                     return;
                 };
                 *lost += record.lost;
-                let time_ns = record.time_ns;
                 slices.advance(time_ns, timeline, pauses, table);
                 if !slices.keeps(record.event) {
                     return;

@@ -28,15 +28,24 @@ struct Sets {
 }
 
 #[derive(Debug)]
-struct Set(Box<[AtomicU64]>);
+struct Set {
+    /// A bit for each process id.
+    words: Box<[AtomicU64]>,
+    /// A bit for each word that ever had one: there are 65,536, and all members are visited several times a second.
+    used: Box<[AtomicU64]>,
+}
 
 impl Set {
     fn new() -> Self {
-        Set((0..PIDS / 64).map(|_| AtomicU64::new(0)).collect())
+        let zeros = |bits: usize| (0..bits / 64).map(|_| AtomicU64::new(0)).collect();
+        Set {
+            words: zeros(PIDS),
+            used: zeros(PIDS / 64),
+        }
     }
 
     fn word(&self, pid: u32) -> Option<(&AtomicU64, u64)> {
-        Some((self.0.get(pid as usize / 64)?, 1 << (pid % 64)))
+        Some((self.words.get(pid as usize / 64)?, 1 << (pid % 64)))
     }
 
     fn has(&self, pid: u32) -> bool {
@@ -47,6 +56,8 @@ impl Set {
     fn add(&self, pid: u32) {
         if let Some((word, bit)) = self.word(pid) {
             word.fetch_or(bit, Ordering::Relaxed);
+            let at = pid as usize / 64;
+            self.used[at / 64].fetch_or(1 << (at % 64), Ordering::Release);
         }
     }
 
@@ -57,13 +68,20 @@ impl Set {
     }
 
     fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        let words = self.0.iter().map(|word| word.load(Ordering::Relaxed));
-        let words = words.enumerate().filter(|(_, word)| *word != 0);
-        words.flat_map(|(at, word)| {
-            let bits = (0..64).filter(move |bit| word >> bit & 1 != 0);
-            bits.map(move |bit| at as u32 * 64 + bit)
-        })
+        let used = self.used.iter().enumerate();
+        let used = used.flat_map(|(at, word)| bits_of(at, word.load(Ordering::Acquire)));
+        used.flat_map(|at| bits_of(at, self.words[at].load(Ordering::Relaxed)))
+            .map(|pid| pid as u32)
     }
+}
+
+/// The numbers of the bits that are set in the word at `at`.
+fn bits_of(at: usize, mut word: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = word.trailing_zeros() as usize;
+        word &= word.checked_sub(1)?;
+        Some(at * 64 + bit)
+    })
 }
 
 impl Members {

@@ -17,29 +17,35 @@ const VMX_REASON: u64 = 0xffff;
 const VMX_NMI: u64 = 0;
 const VMX_INTERRUPT: u64 = 1;
 const VMX_HLT: u64 = 12;
+const VMX_IO: u64 = 30;
 const VMX_MWAIT: u64 = 36;
 /// Exit codes of SVM (APM, volume 2, appendix C).
 const SVM_INTERRUPT: u64 = 0x60;
 const SVM_NMI: u64 = 0x61;
 const SVM_HLT: u64 = 0x78;
+const SVM_IO: u64 = 0x7b;
 const SVM_MWAIT: u64 = 0x8b;
 /// `ret` of Arm's `kvm_exit` (`arch/arm64/include/asm/kvm_asm.h`), and the exception class of WFI and WFE.
 const ARM_IRQ: u64 = 0;
 const ARM_INTERRUPT: u64 = 0x100;
 const ARM_WFX: u64 = 1;
 const ESR_CLASS_SHIFT: u32 = 26;
-/// Bytes before the raw fields of a sample: address, process and thread, time, processor, and the length of the fields.
-const TIME_AT: usize = 16;
-const RAW_AT: usize = 36;
+/// Bytes before the raw fields of a sample: time, and the length of the fields.
+const RAW_AT: usize = 12;
 
+/// The tracepoint that says which port is accessed, where `kvm_exit` doesn't.
+const PORT: &str = "kvm_pio";
 /// Tracepoints that say what an exit is about, and the field that does. They are optional.
-const ARGUMENTS: [(&str, &[&str]); 5] = [
-    ("kvm_pio", &["port"]),
+const ARGUMENTS: [(&str, &[&str]); 4] = [
+    (PORT, &["port"]),
     ("kvm_mmio", &["gpa"]),
     ("kvm_msr", &["ecx"]),
-    ("kvm_cpuid", &["function"]),
     ("kvm_hypercall", &["nr"]),
 ];
+
+/// The exit qualification of VMX, EXITINFO1 of SVM: of an access to a port, both have the port in the same bits (SDM,
+/// volume 3, table 29-5; APM, volume 2, figure 15-2).
+const QUALIFICATION: &[&str] = &["info1"];
 
 /// The tracepoints of KVM.
 pub struct Tracepoints {
@@ -56,13 +62,19 @@ impl Tracepoints {
     /// Says why this kernel has none, or doesn't show them.
     pub fn find() -> Result<Self, SourceError> {
         let find = |name: &str| Tracepoint::find("kvm", name).map_err(|why| refused(name, why));
+        let exit = find("kvm_exit")?;
+        // Each record costs the vCPU time.
+        let tells_port = exit.field(QUALIFICATION).is_some();
         let arguments = ARGUMENTS.iter().filter_map(|(name, fields)| {
+            if *name == PORT && tells_port {
+                return None;
+            }
             let tracepoint = find(name).ok()?;
             let field = tracepoint.field(fields)?;
             Some((tracepoint, field))
         });
         Ok(Tracepoints {
-            exit: find("kvm_exit")?,
+            exit,
             entry: find("kvm_entry")?,
             to_monitor: find("kvm_userspace_exit")?,
             arguments: arguments.collect(),
@@ -98,12 +110,10 @@ fn refused(name: &str, why: NoTracepoint) -> SourceError {
     })
 }
 
-/// An event with its time.
+/// What the kernel tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
-    /// When it happened.
-    pub time_ns: u64,
-    /// What.
+    /// What happened.
     pub event: VcpuEvent,
     /// Number of records that were lost before it.
     pub lost: u64,
@@ -116,6 +126,7 @@ pub struct Decoder {
     arm_code: Option<Field>,
     isa: Option<Field>,
     address: Option<Field>,
+    qualification: Option<Field>,
     errno: Option<Field>,
     has_exits: bool,
 }
@@ -128,6 +139,7 @@ impl Decoder {
             arm_code: tracepoints.exit.field(&["ret"]),
             isa: tracepoints.exit.field(&["isa"]),
             address: tracepoints.exit.field(&["guest_rip", "vcpu_pc"]),
+            qualification: tracepoints.exit.field(QUALIFICATION),
             errno: tracepoints.to_monitor.field(&["errno"]),
             tracepoints,
             has_exits: true,
@@ -139,19 +151,11 @@ impl Decoder {
         self.has_exits = false;
     }
 
-    /// The event of a record: its type, its `misc` field and the bytes after the header. `None` for others.
+    /// What a record says, by its type, its `misc` field and the bytes after the header. `None` for others.
     pub fn decode(&self, kind: u32, misc: u16, body: &[u8]) -> Option<Record> {
-        let record = |time_ns, event| Record {
-            time_ns,
-            event,
-            lost: 0,
-        };
-        let ended = |from_end: usize| number(body, body.len().checked_sub(from_end)?);
+        let record = |event| Record { event, lost: 0 };
         match kind {
-            abi::PERF_RECORD_SAMPLE => {
-                let event = self.of_tracepoint(body.get(RAW_AT..)?)?;
-                Some(record(number(body, TIME_AT)?, event))
-            }
+            abi::PERF_RECORD_SAMPLE => self.of_tracepoint(body.get(RAW_AT..)?).map(record),
             abi::PERF_RECORD_SWITCH => {
                 let misc = u32::from(misc);
                 let is_out = misc & abi::PERF_RECORD_MISC_SWITCH_OUT != 0;
@@ -161,12 +165,12 @@ impl Decoder {
                 } else {
                     VcpuEvent::SwitchedIn
                 };
-                Some(record(ended(16)?, event))
+                Some(record(event))
             }
             // An id, and how many were lost.
             abi::PERF_RECORD_LOST => Some(Record {
-                lost: number(body, 8)?,
-                ..record(ended(16)?, VcpuEvent::Lost)
+                lost: u64::from_ne_bytes(*body.get(8..)?.first_chunk()?),
+                event: VcpuEvent::Lost,
             }),
             _ => None,
         }
@@ -225,22 +229,23 @@ impl Decoder {
                 [SVM_INTERRUPT, SVM_NMI],
             ),
         };
+        let is_port = matches!(
+            (kind, reason),
+            (ExitKind::Vmx, VMX_IO) | (ExitKind::Svm, SVM_IO)
+        );
+        let port = || of(self.qualification).map(|bits| bits >> 16 & 0xffff);
+        let argument = is_port.then(port).flatten();
         Some(Exit {
             cause: ExitCause {
                 kind,
                 reason,
                 address: of(self.address),
-                argument: None,
+                argument,
             },
             is_halt: halts.contains(&reason),
             is_interrupt: interrupts.contains(&reason),
         })
     }
-}
-
-fn number(bytes: &[u8], at: usize) -> Option<u64> {
-    let bytes = bytes.get(at..)?.first_chunk()?;
-    Some(u64::from_ne_bytes(*bytes))
 }
 
 #[cfg(test)]
@@ -268,10 +273,9 @@ mod tests {
         })
     }
 
-    /// A sample of a tracepoint at 7 ns.
+    /// A sample of a tracepoint.
     fn sample(id: u16, fields: &[u64]) -> Vec<u8> {
         let mut body = vec![0; RAW_AT];
-        body[TIME_AT] = 7;
         body.extend_from_slice(&u64::from(id).to_ne_bytes());
         fields
             .iter()
@@ -282,7 +286,7 @@ mod tests {
     fn event(decoder: &Decoder, body: &[u8]) -> Option<VcpuEvent> {
         let record = decoder.decode(abi::PERF_RECORD_SAMPLE, 0, body);
         record.map(|record| {
-            assert_eq!((record.time_ns, record.lost), (7, 0));
+            assert_eq!(record.lost, 0);
             record.event
         })
     }
@@ -329,6 +333,23 @@ mod tests {
     }
 
     #[test]
+    fn exits_at_a_port_tell_it() {
+        let decoder = decoder(&["exit_reason", "guest_rip", "isa", "info1"]);
+        for (reason, isa, argument) in [
+            (30, 1, Some(0x3f8)),
+            (0x7b, 2, Some(0x3f8)),
+            (0x7b, 1, None),
+            (30, 2, None),
+        ] {
+            let exit = sample(1, &[reason, 0x1000, isa, 0x3f8_0241]);
+            let Some(VcpuEvent::Exit(exit)) = event(&decoder, &exit) else {
+                panic!("no exit");
+            };
+            assert_eq!(exit.cause.argument, argument, "{reason} of {isa}");
+        }
+    }
+
+    #[test]
     fn what_follows_an_exit() {
         let mut decoder = decoder(&["exit_reason", "guest_rip", "isa"]);
         let io = sample(3, &[2, 0]);
@@ -348,16 +369,15 @@ mod tests {
     #[test]
     fn switches_losses_and_short_records() {
         let decoder = decoder(&["exit_reason", "guest_rip", "isa"]);
-        let mut trailer = [0; 24];
-        trailer[8] = 9;
+        let trailer = [9; 8];
         let switch = |misc| {
             let record = decoder.decode(abi::PERF_RECORD_SWITCH, misc, &trailer);
-            record.map(|record| (record.time_ns, record.event))
+            record.map(|record| record.event)
         };
         let out = abi::PERF_RECORD_MISC_SWITCH_OUT as u16;
         let taken = abi::PERF_RECORD_MISC_SWITCH_OUT_PREEMPT as u16;
-        let went = |preempted| Some((9, VcpuEvent::SwitchedOut { preempted }));
-        assert_eq!(switch(0), Some((9, VcpuEvent::SwitchedIn)));
+        let went = |preempted| Some(VcpuEvent::SwitchedOut { preempted });
+        assert_eq!(switch(0), Some(VcpuEvent::SwitchedIn));
         assert_eq!(
             [switch(out), switch(out | taken)],
             [went(false), went(true)]
