@@ -9,6 +9,7 @@ pub mod identity;
 pub mod order;
 mod shares;
 mod steps;
+mod chance;
 mod collector;
 mod judge;
 pub mod change;

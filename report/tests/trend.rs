@@ -3,12 +3,12 @@
 mod simulated_series;
 
 use fastrand::Rng;
-use simulated_series::{FUNCTIONS, normal, series, sighting, step, tailed};
+use simulated_series::{FUNCTIONS, drawn, normal, push, series, sighting, step, tailed};
 use uniprof_report::diff::{Rule, RuleVerdict};
 use uniprof_report::text::Screen;
 use uniprof_report::trend::markdown;
 use uniprof_report::trend::table::TableOptions;
-use uniprof_report::trend::{Collector, Order, Point, TrendError, TrendOptions};
+use uniprof_report::trend::{Collector, Order, Point, Trend, TrendError, TrendOptions};
 
 const SERIES: u64 = 200;
 
@@ -37,6 +37,43 @@ fn false_changes_are_few_and_planted_steps_are_found_where_they_are() {
     assert!(any <= 10, "{any} false changes with tails");
     let (_, right) = found(normal, 0.05);
     assert!(right >= 190, "{right} steps found");
+}
+
+/// Recordings of 3,000 samples of a program that works in phases of random lengths, so many in each. In a phase, one
+/// function has 70 % of the time.
+fn in_phases(seed: u64, recordings: usize, phases: f64) -> Trend {
+    let mut random = Rng::with_seed(seed);
+    let mut collector = Collector::new(TrendOptions::default());
+    let all: f64 = FUNCTIONS.iter().sum();
+    for number in 0..recordings {
+        let mut times = FUNCTIONS.map(|time| 0.3 * phases * time / all);
+        let mut left = phases;
+        while left > 0.0 {
+            let length = (-(1.0 - random.f64()).ln()).min(left);
+            left -= length;
+            let mut at = random.f64() * all;
+            let function = FUNCTIONS.iter().position(|time| {
+                at -= time;
+                at < 0.0
+            });
+            times[function.unwrap_or(0)] += 0.7 * length;
+        }
+        let counts = times.map(|time| drawn(&mut random, 3000.0 * time / phases));
+        push(&mut collector, number, &counts);
+    }
+    collector.finish().unwrap()
+}
+
+#[test]
+fn programs_that_work_in_phases_have_few_false_changes() {
+    for (recordings, phases) in [(20, 10.0), (40, 10.0)] {
+        let any = (0..60).filter(|seed| in_phases(*seed, recordings, phases).changes() > 0);
+        let any = any.count();
+        assert!(
+            any <= 8,
+            "{any} of 100: {recordings} recordings of {phases} phases"
+        );
+    }
 }
 
 #[test]

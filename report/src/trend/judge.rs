@@ -6,13 +6,17 @@
 //! Shares sum to one, so where one function grows all others shrink. A function changed only if its share did, both of
 //! all samples and of those outside the other functions that changed. One that only made room is `pushed`.
 //!
+//! What Student's t finds is held against what it finds in shuffled recordings (`chance`).
+//!
 //! Recordings that are near each other in time are often alike, because of the machine or the load. The largest
 //! functions show how much, and variances grow by that. So a series that wanders has few certain changes.
 
 use super::TrendOptions;
+use super::chance::Chance;
 use super::shares::{self, Shares};
 use super::steps::Search;
 use crate::diff::ErrorRate;
+use rayon::prelude::*;
 use std::collections::BTreeMap;
 
 /// Functions that show whether neighbouring recordings are alike: the largest.
@@ -66,18 +70,29 @@ impl Judge<'_> {
         let inflation = self.inflation(&whole);
         let leeways: Vec<f64> = (0..whole.len()).map(|it| self.leeway(it)).collect();
         let rate = ErrorRate::new(self.options.false_discoveries, &leeways);
+        let could_be = |it: usize, p: f64| p <= rate.allowed(leeways[it], FOUND_MAX);
+        let of_all = (0..whole.len()).into_par_iter().map(|it| {
+            let search = self.search(it, inflation, None);
+            let Some(best) = search.best(&whole[it]) else {
+                return (1.0, None);
+            };
+            // Shuffles take their time.
+            if !could_be(it, best.p) {
+                return (best.p, None);
+            }
+            let chance = Chance::new(&whole[it], &search, &best.at);
+            (chance.p(best.p), Some(chance))
+        });
+        let (of_all, chances): (Vec<f64>, Vec<Option<Chance>>) = of_all.unzip();
         let p = |function: usize, shares: &Shares| {
-            let best = self.search(function, inflation).best(shares);
+            let best = self
+                .search(function, inflation, chances[function].as_ref())
+                .best(shares);
             best.map_or(1.0, |best| best.p)
         };
-        let of_all: Vec<f64> = whole
-            .iter()
-            .enumerate()
-            .map(|(it, shares)| p(it, shares))
-            .collect();
         // Only what is significant among all samples can be certain.
         let open: Vec<usize> = (0..whole.len())
-            .filter(|it| of_all[*it] <= rate.allowed(leeways[*it], FOUND_MAX))
+            .filter(|it| could_be(*it, of_all[*it]))
             .collect();
         let mut apart: BTreeMap<usize, f64> = BTreeMap::new();
         while apart.len() < FOUND_MAX {
@@ -112,8 +127,9 @@ impl Judge<'_> {
             };
             if of_all[function] <= allowed {
                 let outside = self.outside(function, &apart);
-                verdict.steps =
-                    self.steps(function, [&whole[function], &outside], inflation, allowed);
+                let chance = chances[function].as_ref();
+                let search = self.search(function, inflation, chance);
+                verdict.steps = self.steps([&whole[function], &outside], search, allowed);
                 verdict.pushed = verdict.steps.is_empty();
             }
             verdict
@@ -124,25 +140,28 @@ impl Judge<'_> {
         }
     }
 
-    fn search(&self, function: usize, inflation: f64) -> Search<'_> {
+    fn search<'s>(
+        &'s self,
+        function: usize,
+        inflation: f64,
+        chance: Option<&'s Chance>,
+    ) -> Search<'s> {
         let slope = shares::slope(self.share(function));
         Search {
             may_begin: self.may_begin,
             inflation,
             least: self.options.least_change / slope.max(f64::MIN_POSITIVE),
+            chance,
         }
     }
 
     /// The steps of a function outside others that changed, where its share of all samples changed likewise.
     fn steps(
         &self,
-        function: usize,
         [whole, outside]: [&Shares; 2],
-        inflation: f64,
+        search: Search<'_>,
         allowed: f64,
     ) -> Vec<usize> {
-        let search = self.search(function, inflation);
-
         let mut steps = search.all(outside, allowed);
         // Again, without the differences at the steps.
         steps = search.all(&outside.clone().without(&steps), allowed);

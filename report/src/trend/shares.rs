@@ -23,7 +23,11 @@ const STEPS_MIN: usize = 2;
 /// The values of a function, by recording.
 #[derive(Debug, Clone)]
 pub(super) struct Shares {
+    /// As they are, and without outliers.
+    pub raw: Vec<f64>,
     pub values: Vec<f64>,
+    /// The variance of each because of its number of samples.
+    pub sampling: Vec<f64>,
     /// The variance of each, up to `scale`.
     pub variances: Vec<f64>,
     /// For each recording, the square of the difference to the one before, relative to its expectation; `None` for one
@@ -39,19 +43,25 @@ impl Shares {
     /// Shares of `counts` in `wholes`, one for each recording.
     pub(crate) fn new(counts: &[f64], wholes: &[f64]) -> Shares {
         let pairs = counts.iter().zip(wholes);
-        let values: Vec<f64> = pairs.map(|(count, whole)| value(*count, *whole)).collect();
-        let sampling: Vec<f64> = wholes.iter().map(|it| 0.25 / it.max(1.0)).collect();
-        let squares = values.windows(2).map(|pair| (pair[1] - pair[0]).powi(2));
+        let values = pairs.map(|(count, whole)| value(*count, *whole));
+        let sampling = wholes.iter().map(|it| 0.25 / it.max(1.0));
+        Shares::of_values(values.collect(), sampling.collect())
+    }
+
+    /// As [`Shares::new`], of values and the variances that they have because of their numbers of samples.
+    pub(crate) fn of_values(raw: Vec<f64>, sampling: Vec<f64>) -> Shares {
+        let squares = raw.windows(2).map(|pair| (pair[1] - pair[0]).powi(2));
         let robust = median(squares.collect()) / (2.0 * MEDIAN_SQUARE);
         let between = (robust - mean(&sampling)).max(0.0);
         let variances: Vec<f64> = sampling.iter().map(|it| it + between).collect();
-        let values = winsorized(&values, &variances);
         let mut shares = Shares {
-            values,
+            values: winsorized(&raw, &variances),
             variances,
             squares: vec![None],
             sums: (0.0, 0.0),
             least_scale: LEAST_EFFECT * mean(&sampling) / (mean(&sampling) + between),
+            raw,
+            sampling,
         };
         let squares = (1..shares.values.len()).map(|at| Some(shares.square(at, 1)));
         let squares: Vec<Option<f64>> = squares.collect();

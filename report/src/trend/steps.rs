@@ -7,6 +7,7 @@
 //! most the sum over the positions (Bonferroni), with one half for each shape. What is found divides the series, and
 //! each part is searched again. At last each step is moved to where it divides its neighbours best.
 
+use super::chance::Chance;
 use super::shares::Shares;
 use crate::diff::student;
 use std::collections::BTreeSet;
@@ -27,6 +28,8 @@ pub(super) struct Search<'s> {
     pub inflation: f64,
     /// The smallest change of a share that counts, divided by the slope of the share's value.
     pub least: f64,
+    /// What chance finds in such shares; without it, Student's t is believed.
+    pub chance: Option<&'s Chance>,
 }
 
 /// The best position, or the best two.
@@ -134,7 +137,8 @@ impl Search<'_> {
         let shapes = if arcs > 0 { 2.0 } else { 1.0 };
         let probability = |t: f64, positions: usize| {
             let one = student::two_sided(t.max(0.0), shares.degrees());
-            (shapes * positions as f64 * one).min(1.0)
+            let p = (shapes * positions as f64 * one).min(1.0);
+            self.chance.map_or(p, |chance| chance.p(p))
         };
         let of_step = Best {
             at: vec![step.1],
@@ -194,6 +198,7 @@ mod tests {
             may_begin: &may_begin,
             inflation: 1.0,
             least: 0.0,
+            chance: None,
         };
         search.all(&shares, 0.01)
     }

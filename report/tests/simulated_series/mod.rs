@@ -33,7 +33,7 @@ pub fn tailed(random: &mut Rng) -> f64 {
 }
 
 /// The number of samples of a function that is expected to have `mean`: Poisson's distribution, which is almost normal.
-fn drawn(random: &mut Rng, mean: f64) -> f64 {
+pub fn drawn(random: &mut Rng, mean: f64) -> f64 {
     (mean + mean.sqrt() * normal(random)).round().max(0.0)
 }
 
@@ -66,16 +66,20 @@ pub fn series(seed: u64, draw: fn(&mut Rng) -> f64, (at, slower): (usize, f64)) 
         let counts = times
             .iter()
             .map(|time| drawn(&mut random, time / whole * SAMPLES));
-        let counts: Vec<f64> = counts.collect();
-        let point = Point {
-            name: format!("{number}.uprof"),
-            start_realtime_ns: Some(number as i64),
-            samples: counts.iter().sum(),
-            ..Point::default()
-        };
-        let functions = counts.iter().enumerate();
-        let functions = functions.map(|(it, count)| (sighting(format!("f{it}")), *count));
-        collector.push(point, functions).unwrap();
+        push(&mut collector, number, &counts.collect::<Vec<_>>());
     }
     collector.finish().unwrap()
+}
+
+/// Adds the recording `number`, in which the functions have so many samples.
+pub fn push(collector: &mut Collector, number: usize, counts: &[f64]) {
+    let point = Point {
+        name: format!("{number}.uprof"),
+        start_realtime_ns: Some(number as i64),
+        samples: counts.iter().sum(),
+        ..Point::default()
+    };
+    let functions = counts.iter().enumerate();
+    let functions = functions.map(|(it, count)| (sighting(format!("f{it}")), *count));
+    collector.push(point, functions).unwrap();
 }
