@@ -50,6 +50,7 @@ pub fn begin<T>(
 ) -> anyhow::Result<T> {
     // Up to here a signal ends the program at once, and leaves nothing behind.
     signal::hold_stops();
+    signal::outlive_file_limit();
     let output = create()?;
     lockdown::lock_down(named)?;
     Ok(output)

@@ -167,6 +167,8 @@ pub struct Note {
 pub enum NoteKind {
     /// The task appeared or got a new name, which is the text.
     Named,
+    /// The task was started by this thread, which isn't the first of its process.
+    StartedBy(Task),
     /// The task ended.
     Ended,
     /// Part of the image whose path is the text was mapped.

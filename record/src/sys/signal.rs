@@ -128,6 +128,16 @@ pub fn hold_stops() {
     stops().for_each(|signal| set(signal, SigHandler::Handler(stop)));
 }
 
+/// Makes a write beyond the limit of files (`ulimit -f`) an error from now on. Before this call, its signal ends the
+/// program. Programs that are started have it as it was.
+pub fn outlive_file_limit() {
+    if !is_ignored(Signal::SIGXFSZ) {
+        set(Signal::SIGXFSZ, SigHandler::Handler(pass));
+    }
+}
+
+extern "C" fn pass(_: libc::c_int) {}
+
 /// Lets SIGINT, SIGTERM and SIGHUP end the program again.
 pub fn release_stops() {
     stops().for_each(|signal| set(signal, SigHandler::SigDfl));

@@ -17,6 +17,8 @@ pub struct Stat {
     pub state: u8,
     /// The parent's process id.
     pub parent: i32,
+    /// Number of its threads, one that has ended and is the first included.
+    pub threads: u32,
     /// Processor time of the descendants that ended and were waited for, in nanoseconds.
     pub ended_children_ns: u64,
     /// Start time in nanoseconds since boot, suspend included.
@@ -32,9 +34,10 @@ pub fn of(pid: i32) -> Option<Stat> {
     parse(&text[..read])
 }
 
-/// Whether process `pid` runs: it exists and is not a zombie.
+/// Whether process `pid` runs: it exists, and is no zombie. One whose first thread has ended looks like a zombie while
+/// others still run.
 pub fn is_running(pid: i32) -> bool {
-    of(pid).is_some_and(|stat| !matches!(stat.state, b'Z' | b'X'))
+    of(pid).is_some_and(|stat| !matches!(stat.state, b'Z' | b'X') || stat.threads > 1)
 }
 
 /// Opens the file whose path ends with the first zero byte.
@@ -70,11 +73,13 @@ fn parse(text: &[u8]) -> Option<Stat> {
     let tick_ns = 1_000_000_000 / TICKS;
     let parent: i64 = field(1)?;
     let children: [i64; 2] = [field(11)?, field(0)?];
-    let started: i64 = field(4)?;
+    let threads: i64 = field(2)?;
+    let started: i64 = field(1)?;
     let ns = |ticks: i64| u64::try_from(ticks).unwrap_or(0).saturating_mul(tick_ns);
     Some(Stat {
         state: state(text)?,
         parent: i32::try_from(parent).ok()?,
+        threads: u32::try_from(threads).ok()?,
         ended_children_ns: ns(children[0]).saturating_add(ns(children[1])),
         started_ns: ns(started),
     })
@@ -93,6 +98,7 @@ mod tests {
             Stat {
                 state: b'S',
                 parent: 42,
+                threads: 1,
                 ended_children_ns: 2_000_000_000,
                 started_ns: 12_340_000_000,
             }
@@ -100,6 +106,31 @@ mod tests {
         for length in 0..text.len() - 8 {
             assert_eq!(parse(&text[..length]), None, "{length}");
         }
+    }
+
+    #[test]
+    fn a_process_runs_without_its_first_thread() {
+        let code = "import ctypes, threading, time\n\
+            threading.Thread(target=time.sleep, args=(60,)).start()\n\
+            ctypes.CDLL(None).pthread_exit(None)";
+        let mut child = std::process::Command::new("python3")
+            .args(["-c", code])
+            .spawn()
+            .unwrap();
+        let pid = child.id() as i32;
+        let is_without = || of(pid).is_some_and(|stat| stat.state == b'Z');
+        let seen = (0..2000).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            is_without()
+        });
+        let ran = is_running(pid);
+        child.kill().unwrap();
+        let ended = (0..2000).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            !is_running(pid)
+        });
+        child.wait().unwrap();
+        assert!(seen && ran && ended, "{seen} {ran} {ended}");
     }
 
     #[test]

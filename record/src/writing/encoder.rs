@@ -187,7 +187,8 @@ impl<W: Write> Encoder<W> {
         for event in &facts.modules {
             encoder.add_module(event.clone());
         }
-        encoder.pending.tasks.extend_from_slice(&facts.tasks);
+        let tasks = facts.tasks.iter().cloned();
+        tasks.for_each(|event| encoder.pending.add_task(event));
         outlet.write(&mut encoder.pending, &[], clock.monotonic_ns)?;
         encoder.outlet = Some(outlet);
         Ok(encoder)
@@ -436,15 +437,16 @@ impl<W: Write> Encoder<W> {
         match kind {
             NoteKind::Named => {
                 let named = TaskEvent::named(time_ns, task, note.text());
-                self.pending.tasks.push(named);
+                self.pending.add_task(named);
             }
+            NoteKind::StartedBy(starter) => self.pending.add_started(time_ns, task, starter),
             NoteKind::Code(address) => self.placement.add(Code {
                 time_ns,
                 space: task.space,
                 address,
                 bytes: note.bytes().to_vec(),
             }),
-            NoteKind::Ended => self.pending.tasks.push(ended(task)),
+            NoteKind::Ended => self.pending.add_task(ended(task)),
             NoteKind::LifeEnded { vcpus } => {
                 let all = (0..vcpus).map(|vcpu| ended(Task { vcpu, ..task }));
                 self.pending.tasks.extend(all);
@@ -502,7 +504,8 @@ impl<W: Write> Encoder<W> {
 
     fn observe(&mut self, now_ns: u64, tally: &mut Tally) {
         let seen = self.observer.look(now_ns);
-        self.pending.tasks.extend(seen.tasks);
+        let tasks = seen.tasks.into_iter();
+        tasks.for_each(|event| self.pending.add_task(event));
         self.pending.clocks.extend(seen.clocks);
         self.pending.vcpu_times.extend(seen.vcpu_times);
         self.pending.exits.extend(seen.exits);

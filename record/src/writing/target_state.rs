@@ -14,7 +14,7 @@ use uprof::{Task, Writer};
 /// Most mappings that are carried into the window.
 const MOST_MAPPINGS: usize = 1 << 18;
 /// Most vCPUs or threads, and most address spaces of a guest.
-const MOST_TASKS: usize = 1 << 18;
+pub(super) const MOST_TASKS: usize = 1 << 18;
 
 /// Most processes that have ended whose events may still come: files are read that they had mapped.
 const MOST_ENDED: usize = 1 << 16;

@@ -308,15 +308,14 @@ impl RecordReader {
         is_sent
     }
 
-    /// Handles a new thread or process. It has its parent's name until a name record changes that.
+    /// Handles a new thread or process. It has its starter's name until a name record changes that.
     fn forked(&mut self, body: &[u8], sink: &mut Sink) -> Option<()> {
         let mut fields = Fields(body);
         let (space, parent) = (fields.u32()?, fields.u32()?);
-        let vcpu = fields.u32()?;
-        fields.u32()?;
+        let (vcpu, starter) = (fields.u32()?, fields.u32()?);
         let time_ns = fields.u64()?;
+        let task = Task { space, vcpu };
         if space != parent && space != ELSEWHERE {
-            let task = Task { space, vcpu };
             if !self.members.wants(parent) {
                 // Its id may be that of a member that ended.
                 if time_ns >= self.since_ns {
@@ -329,6 +328,15 @@ impl RecordReader {
             if parent != ELSEWHERE {
                 self.note(time_ns, task, NoteKind::CopiedFrom(parent), &[], sink);
             }
+        }
+        // The first thread's name is its process's, which threads and copies have unless they have another one.
+        let is_inside = space != ELSEWHERE && parent != ELSEWHERE;
+        if starter != parent && is_inside && self.members.wants(space) {
+            let starter = Task {
+                space: parent,
+                vcpu: starter,
+            };
+            self.note(time_ns, task, NoteKind::StartedBy(starter), &[], sink);
         }
         Some(())
     }

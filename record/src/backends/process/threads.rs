@@ -86,6 +86,12 @@ pub fn check_exists(pid: i32) -> Result<(), SourceError> {
     if std::fs::read_link(format!("/proc/{pid}/exe"))
         .is_err_and(|error| error.raw_os_error() == Some(libc::ENOENT))
     {
+        if stat::of(pid).is_some_and(|stat| stat.threads > 1) {
+            return Err(SourceError(format!(
+                "the first thread of process {pid} has ended, and what it ran can't be read any more, though others \
+                 run: start the program with `uniprof record -- PROGRAM`"
+            )));
+        }
         return Err(SourceError(format!(
             "{pid} is a kernel thread, which has no program to record"
         )));
