@@ -103,26 +103,33 @@ pub(crate) fn task_is(recording: &Recording) -> &'static str {
 /// was forked from; else it is its number.
 pub(crate) fn task_name(recording: &Recording, task: Task, time_ns: u64) -> String {
     let tasks = recording.tasks();
-    if let Some(name) = tasks.name_at(task, time_ns) {
-        return name.to_owned();
-    }
     let is_process = recording.metadata().target.kind == TargetKind::Process;
-    let mut space = task.space;
-    for _ in 0..FORKS_MAX {
-        let main = Task { space, vcpu: space };
-        if let Some(name) = tasks.name_at(main, time_ns).filter(|_| is_process) {
+    if !is_process {
+        let name = tasks.name_at(task, time_ns).map(str::to_owned);
+        return name.unwrap_or_else(|| format!("vcpu {}", task.vcpu));
+    }
+    if task.vcpu != task.space {
+        let began_ns = tasks.end_before(task, time_ns).unwrap_or(0);
+        if let Some(name) = tasks.name_since(task, began_ns, time_ns) {
             return name.to_owned();
         }
-        match recording.spaces().forked_from(space) {
-            Some(parent) => space = parent,
-            None => break,
+    }
+    let (mut space, mut time_ns) = (task.space, time_ns);
+    for _ in 0..FORKS_MAX {
+        let main = Task { space, vcpu: space };
+        let fork = recording.spaces().fork_of(space, time_ns);
+        // A process may go on after its first thread has ended. A fork since then is another process of that number.
+        let is_again = |(_, forked_ns): &(u32, u64)| {
+            *forked_ns <= time_ns && tasks.end_before(main, *forked_ns).is_some()
+        };
+        let began_ns = fork.filter(is_again).map_or(0, |(_, forked_ns)| forked_ns);
+        if let Some(name) = tasks.name_since(main, began_ns, time_ns) {
+            return name.to_owned();
         }
+        let Some(parent) = fork else { break };
+        (space, time_ns) = parent;
     }
-    if is_process {
-        format!("thread {}", task.vcpu)
-    } else {
-        format!("vcpu {}", task.vcpu)
-    }
+    format!("thread {}", task.vcpu)
 }
 
 /// Most forks that are followed to a name: a recording may claim cycles.

@@ -191,6 +191,8 @@ struct Generation {
 #[derive(Debug, Default)]
 struct Space {
     generations: Vec<Generation>,
+    /// When it began as a copy, and of which address space.
+    forks: Vec<(u64, u32)>,
     /// All its events, in order of time.
     events: Vec<Event>,
 }
@@ -258,6 +260,8 @@ impl Spaces {
                 time_ns: event.time_ns,
                 mapped: None,
             });
+            let parent = copied.map(|(parent, _)| parent);
+            space.forks.extend(parent.map(|it| (event.time_ns, it)));
             space.generations.push(Generation {
                 since_ns: event.time_ns,
                 copied,
@@ -463,6 +467,15 @@ impl Spaces {
             (space, time_ns) = generation.copied?;
         }
         None
+    }
+
+    /// The address space that `space`, as it was at `time_ns`, began as a copy of, and when.
+    pub(crate) fn fork_of(&self, space: u32, time_ns: u64) -> Option<(u32, u64)> {
+        let forks = &self.spaces.get(&space)?.forks;
+        let after = forks.partition_point(|(since_ns, _)| *since_ns <= time_ns);
+        // A sample may have an earlier time than the fork.
+        let (since_ns, parent) = *forks.get(after.saturating_sub(1))?;
+        Some((parent, since_ns))
     }
 
     /// The address space that `space` began as a copy of.
