@@ -13,6 +13,9 @@ use uprof::cold::ProcessTime;
 const MOST_TIMED: usize = 4096;
 /// How often the time of a running process is reported, so that a truncated recording has some of it.
 const REPORT_NS: u64 = 10_000_000_000;
+/// So long after it started, a process may still be unknown because its record wasn't read. One that is older when it is
+/// first seen has joined the target since.
+const UNKNOWN_NS: u64 = 500_000_000;
 /// Length of a tick, the unit of start times in `/proc`.
 const TICK_NS: u64 = 10_000_000;
 
@@ -22,7 +25,11 @@ pub struct Census {
     /// Time of the first reading, by the clock of process start times.
     began_boot_ns: Option<u64>,
     began_ns: u64,
+    /// Time of the last reading, by the same clock.
+    read_boot_ns: u64,
     known: HashMap<i32, Known>,
+    /// Whether processes left the target: when they end, their time is that of a child that ended, too.
+    some_left: bool,
     /// Time of processes that ended with their parents, for each of the last two readings. Their adopter may have
     /// waited for them, and that may take as long as two readings.
     orphaned_ns: [u64; 2],
@@ -42,12 +49,19 @@ struct Known {
 }
 
 impl Census {
+    /// Counts no more time of children that ended.
+    pub fn leave_out_children(&mut self) {
+        self.some_left = true;
+    }
+
     /// Reads the clocks of `pids`; returns the times to report. `last`: this is the last reading.
     pub fn read(&mut self, pids: &[i32], last: bool) -> Vec<ProcessTime> {
         let began_boot_ns = *self.began_boot_ns.get_or_insert_with(|| {
             self.began_ns = monotonic_ns();
             boot_ns()
         });
+        let known_from_ns = began_boot_ns.max(self.read_boot_ns.saturating_sub(UNKNOWN_NS));
+        self.read_boot_ns = boot_ns();
         let mut now: HashMap<i32, Known> = HashMap::with_capacity(pids.len().min(MOST_TIMED));
         for &pid in pids.iter().take(MOST_TIMED) {
             let (Some(stat), Some(own_ns)) = (stat::of(pid), processor_time_ns(pid)) else {
@@ -56,7 +70,15 @@ impl Census {
             let seen_ns = monotonic_ns();
             let before = self.known.get(&pid);
             let before = before.filter(|known| known.stat.started_ns == stat.started_ns);
-            let is_new = stat.started_ns + TICK_NS >= began_boot_ns;
+            let is_new = stat.started_ns + TICK_NS >= known_from_ns;
+            let stat = Stat {
+                ended_children_ns: if self.some_left {
+                    0
+                } else {
+                    stat.ended_children_ns
+                },
+                ..stat
+            };
             let known = match before {
                 Some(&known) => Known {
                     stat,

@@ -87,6 +87,12 @@ impl ProcessObserver {
 
     /// Finds processes without a record, and reports their threads and mappings.
     fn find(&mut self, now_ns: u64, seen: &mut Observations) {
+        if let (Scope::Cgroup(cgroup), true) = (&self.scope, self.sees_all)
+            && self.forget_who_left(|| cgroup.pids())
+            && let Some(census) = &mut self.census
+        {
+            census.leave_out_children();
+        }
         // A process's starter may have ended, so all known members are searched.
         let mut pids = match &self.scope {
             Scope::Tree(_) | Scope::Named(..) => tree::below(&self.alive()),
@@ -101,6 +107,19 @@ impl ProcessObserver {
                 self.read(pid, first_told_ns(pid, now_ns), seen);
             }
         }
+    }
+
+    /// Forgets members that are in another control group now, which no record tells; returns whether there are any.
+    /// `group` lists those that are in it.
+    fn forget_who_left(&self, group: impl FnOnce() -> Vec<i32>) -> bool {
+        // Listed first: a process that a member starts now is in the group.
+        let members = self.alive();
+        let mut group = group();
+        group.sort_unstable();
+        // The last records of one that has ended are still to come.
+        let has_left = |pid: &i32| group.binary_search(pid).is_err() && stat::is_running(*pid);
+        let left = members.into_iter().filter(has_left);
+        left.map(|pid| self.members.remove(pid as u32)).count() > 0
     }
 
     /// Reads processes that may have changed without a record, the newest first, and tells of those that have. As
@@ -283,6 +302,21 @@ mod tests {
         let members = Members::new(false);
         members.add(pid as u32);
         ProcessObserver::new(Scope::Tree(vec![pid]), members, true)
+    }
+
+    #[test]
+    fn members_that_left_the_group_are_forgotten() {
+        let [(_one, stays), (_other, leaves)] = [Sleeper::new(), Sleeper::new()];
+        let observer = observer(stays);
+        // Above what this machine gives out.
+        let ended = (1 << 22) - 1;
+        for pid in [leaves, ended] {
+            observer.members.add(pid as u32);
+        }
+        assert!(observer.forget_who_left(|| vec![leaves + 1, stays]));
+        assert!(!observer.forget_who_left(|| vec![stays]));
+        let wants = [stays, leaves, ended].map(|pid| observer.members.wants(pid as u32));
+        assert_eq!(wants, [true, false, true]);
     }
 
     /// The times at which the program of process `pid` was told to be mapped.
