@@ -14,6 +14,21 @@ pub fn monotonic_ns() -> u64 {
     read(ClockId::CLOCK_MONOTONIC)
 }
 
+/// Whether `CLOCK_MONOTONIC` is another one here than the kernel's own, by which it stamps what it reports, because this
+/// process is in a time namespace (time_namespaces(7)).
+pub fn is_shifted() -> bool {
+    let offsets = std::fs::read_to_string("/proc/self/timens_offsets");
+    offsets.is_ok_and(|offsets| shifts(&offsets))
+}
+
+/// Lines such as `monotonic  86400  0`: a clock, and by how many seconds and nanoseconds it is ahead.
+fn shifts(offsets: &str) -> bool {
+    let monotonic = offsets
+        .lines()
+        .find_map(|line| line.strip_prefix("monotonic"));
+    monotonic.is_some_and(|numbers| numbers.split_whitespace().any(|number| number != "0"))
+}
+
 /// Time of `CLOCK_REALTIME` in nanoseconds since 1970.
 pub fn realtime_ns() -> i64 {
     #[cfg(feature = "simulated-time")]
@@ -156,6 +171,14 @@ mod tests {
     fn scheduled() -> (u32, i32, u64) {
         let all = attributes().unwrap();
         (all.sched_policy, all.sched_nice, all.sched_runtime)
+    }
+
+    #[test]
+    fn a_shifted_clock_is_told() {
+        let of =
+            |seconds| format!("monotonic  {seconds}         0\nboottime            7         0\n");
+        assert!(!shifts(&of("0")) && !shifts("") && !is_shifted());
+        assert!(shifts(&of("-2000")) && shifts(&of("1")));
     }
 
     #[test]

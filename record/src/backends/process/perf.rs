@@ -16,7 +16,7 @@ use crate::source::plan::Plan;
 use crate::source::ring::Sink;
 use crate::source::{Facts, Hot, Life, Pushed, Source, SourceError};
 use crate::sys::bell::Bell;
-use crate::sys::clock::monotonic_ns;
+use crate::sys::clock::{is_shifted, monotonic_ns};
 use crate::sys::perf::{Settings, Trigger};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -61,6 +61,11 @@ fn most_stack_bytes(plan: &Plan) -> u32 {
 /// # Errors
 /// Perf events are forbidden, or another reason.
 pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
+    if is_shifted() {
+        let why = "this is a time namespace, in which the kernel's samples have times of another clock: record from \
+                   outside of it (nsenter -T -t 1 uniprof record …)";
+        return Err(Refusal::Failed(SourceError(why.into())));
+    }
     let (child, scope, name) = match process {
         Process::Running(scope) => (None, scope.clone(), scope.name()),
         Process::Started(command) => {
