@@ -52,11 +52,12 @@ pub struct Args {
     b: String,
     #[command(flatten)]
     selecting: Selecting,
-    /// Differential flame graphs as SVG: one with B's widths, and one with A's beside it
+    /// Differential flame graphs as SVG, diff.svg if no file is named: one with B's widths, and one with A's beside it
+    /// (diff-widths-of-A.svg)
     #[arg(long, value_name = "SVG", num_args = 0..=1, require_equals = true, default_missing_value = "diff.svg")]
     flame: Option<PathBuf>,
-    /// Both sides as one page for a browser: changes, both flame graphs, time of each side; `-` is standard output,
-    /// instead of the table
+    /// Both sides as one page for a browser, diff.html if no file is named: changes, both flame graphs, time of each
+    /// side; `-` is standard output, instead of the table
     #[arg(long, value_name = "HTML", num_args = 0..=1, require_equals = true, default_missing_value = "diff.html")]
     html: Option<PathBuf>,
     /// Calls of traces, where the recordings hold samples as well

@@ -11,7 +11,8 @@ fn in_part(subcommand: &str) -> Option<&'static str> {
              on), or there is no sample, or with --push a profile was lost, refused or waits"
         }
         "report" => {
-            "shown, but of a recording that is not whole, or a function asked for is in no sample"
+            "shown, but of a recording that is not whole, or a function asked for is in no sample, or the recording \
+             has nothing of what the view shows"
         }
         "top" => "shown, but of a stream that was damaged or cut off",
         "export" | "info" | "dump" => "written, but of a recording that is not whole",

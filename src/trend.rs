@@ -42,7 +42,8 @@ pub struct Args {
     order: Order,
     #[command(flatten)]
     selecting: Selecting,
-    /// The trend as a page for a browser, too; `-` is standard output, instead of the table
+    /// The trend as a page for a browser, too, trend.html if no file is named; `-` is standard output, instead of the
+    /// table
     #[arg(long, value_name = "HTML", num_args = 0..=1, require_equals = true, default_missing_value = "trend.html")]
     html: Option<PathBuf>,
     /// JSON instead of a table
