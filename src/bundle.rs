@@ -70,8 +70,9 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
         None if args.redact => redacted(&args.file),
         None => args.file.clone(),
     };
-    // A recorder would go on writing to the file that the bundle replaces.
-    if recording.end().is_none() && are_the_same(&output, &args.file) {
+    // A recorder would go on writing to the file that the bundle replaces. A damaged recording has no bundle at all.
+    let is_damaged = !recording.damages().is_none();
+    if !is_damaged && recording.end().is_none() && are_the_same(&output, &args.file) {
         bail!(
             "cannot replace {} by its bundle: it has no end, so it is still being recorded, or was cut; name another \
              file with -o, or run `uniprof recover` on it first",

@@ -248,6 +248,19 @@ fn copies_of_what_was_cut_or_damaged_count_as_it() {
     let (status, text) = said(&["bundle", "cut.uprof"]);
     assert_eq!(status, Some(2), "{text}");
     assert!(text.contains("it has no end"), "{text}");
+    // Damage is the only advice, as it refuses -o, too.
+    let sound = fs::read(&cut).unwrap();
+    fs::write(
+        scratch.path().join("torn.uprof"),
+        &sound[..sound.len() - 10],
+    )
+    .unwrap();
+    let (status, text) = said(&["bundle", "torn.uprof"]);
+    assert_eq!(status, Some(2), "{text}");
+    assert!(
+        text.contains("run `uniprof recover`") && !text.contains("-o"),
+        "{text}"
+    );
     for command in ["bundle", "recover"] {
         let (status, text) = said(&[command, "cut.uprof", "-o", "copy.uprof"]);
         assert!(status < Some(2), "{text}");

@@ -222,7 +222,8 @@ impl fmt::Display for Warning {
                 write!(
                     f,
                     "no name is known for the code of {share} of the samples{within}: {package}give its image, or the \
-                     debug file split off it, with --elf FILE, or a list of functions with --symbols FILE"
+                     debug file split off it, with --elf FILE, or to `uniprof report` a list of functions with \
+                     --symbols FILE"
                 )
             }
             Warning::MovedStacks(share) => write!(
@@ -241,6 +242,12 @@ impl fmt::Display for Warning {
                     "before they are whole"
                 };
                 let remedy = match (has_stack_bytes, is_guest) {
+                    // Stacks that end with the recorded bytes are among the shallow ones alone.
+                    (true, _) if *is_shallow => {
+                        "the recorded stack bytes end there (--stack keeps more of them), or there is no call frame \
+                         information for this code here; give its image with --elf. Code that has none, or is made \
+                         at run time, needs frame pointers (-fno-omit-frame-pointer)"
+                    }
                     (true, _) => {
                         "there is no call frame information for this code here; give its image with --elf. Code that \
                          has none, or is made at run time, needs frame pointers (-fno-omit-frame-pointer)"
@@ -250,8 +257,8 @@ impl fmt::Display for Warning {
                          bytes for unwinding, or build it with -fno-omit-frame-pointer"
                     }
                     (false, false) => {
-                        "the program seems to lack frame pointers; record again without --frame-pointers, which keeps \
-                         raw stack bytes for unwinding, or build it with -fno-omit-frame-pointer"
+                        "the program seems to lack frame pointers; record again without --frame-pointers or --stack=0, \
+                         so that raw stack bytes are kept for unwinding, or build it with -fno-omit-frame-pointer"
                     }
                 };
                 write!(f, "most stacks ({share}) end {end}: {remedy}")
@@ -259,7 +266,10 @@ impl fmt::Display for Warning {
             Warning::StackBytesEnd { share, stack_bytes } => {
                 write!(f, "{share} of the stacks end where the recorded stack bytes do: ")?;
                 match stack_bytes {
-                    None => f.write_str("record again with --stack, which keeps more of them"),
+                    None => f.write_str(
+                        "record again with --stack, in place of any --frame-pointers or --stack=0, which keeps more \
+                         of them",
+                    ),
                     Some(bytes) if *bytes < KERNEL_STACK_BYTES => write!(
                         f,
                         "record again with --stack={}K",
