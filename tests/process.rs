@@ -384,6 +384,16 @@ fn targets_that_can_not_be_recorded() {
         .arg(&file)
         .args(["--", "/no/such/program"]);
     refused(&mut missing, &["/no/such/program", "no such program"]);
+    let script = folder.path().join("script");
+    std::fs::write(&script, "#!/no/such/interpreter\n").unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut script_of_none = uniprof();
+    script_of_none
+        .args(["record", "-o"])
+        .arg(&file)
+        .arg("--")
+        .arg(&script);
+    refused(&mut script_of_none, &["interpreter of its first line"]);
     let mut data = uniprof();
     data.args(["record", "-o"])
         .arg(&file)

@@ -441,13 +441,16 @@ fn the_last_of_a_tree() {
 }
 
 #[test]
-fn an_idle_tree_is_said_to_run_too_little() {
+fn an_idle_tree_is_said_not_to_run() {
     let family = Family::of(Command::new("bash").args(["-c", "sleep 100 & echo; wait"]));
     let recorded = record(&["-d", "500ms", &format!("pid:{}", family.pid())]);
+    // Its shell may still have been on its way to `wait`.
+    let causes = [
+        "the target did not run: it waits",
+        "ran too little for the rate: the kernel counted",
+    ];
     assert!(
-        recorded
-            .said
-            .contains("ran too little for the rate: the kernel counted"),
+        causes.iter().any(|cause| recorded.said.contains(cause)),
         "{}",
         recorded.said
     );

@@ -60,8 +60,8 @@ pub fn run(args: &Args, count: u32) -> anyhow::Result<Outcome> {
             others += 1;
             let path = path.display();
             terminal::say(format_args!(
-                "uniprof: run {number} ended with status {code}, or lost samples; remove {path} if it did not do its \
-                 work"
+                "uniprof: run {number}: its command ended with status {code}, or samples were lost, or none was taken; \
+                 remove {path} if it did not do its work"
             ));
         }
     }

@@ -123,10 +123,10 @@ pub fn say(
         summary.ending,
     ));
     if summary.cost.count > 0 {
-        let what = if summary.freezes {
-            "The guest stood still"
-        } else {
-            "The recorder worked"
+        let what = match (summary.freezes, summary.kind.is_guest()) {
+            (true, true) => "The guest stood still",
+            (true, false) => "The target stood still",
+            (false, _) => "The recorder worked",
         };
         let at = |share| duration(summary.cost.percentile_ns(share).unwrap_or(0));
         let share = share_of_time(summary);
@@ -320,6 +320,7 @@ fn why_none(summary: &Summary) -> NoSampleCause {
     };
     let (counter, counted_ns) = (summary.kind.counter(), due.counted_ns);
     match due.samples_due() {
+        _ if counted_ns == 0 && summary.kind == TargetKind::Process => NoSampleCause::Waited,
         few if few < 1.0 => NoSampleCause::TooLittle {
             counter,
             counted_ns,
@@ -342,8 +343,10 @@ fn share_of_time(summary: &Summary) -> f64 {
 fn much_paused(summary: &Summary) -> Option<Warning<'_>> {
     let share = share_of_time(summary);
     let nobody_set_it = summary.slowed_to_ns.is_none();
-    (summary.freezes && nobody_set_it && share >= MUCH_OF_THE_TIME)
-        .then_some(Warning::MuchPaused(share))
+    (summary.freezes && nobody_set_it && share >= MUCH_OF_THE_TIME).then_some(Warning::MuchPaused {
+        part: share,
+        is_guest: summary.kind.is_guest(),
+    })
 }
 
 fn capitalized(text: &str) -> String {

@@ -20,7 +20,7 @@ pub enum Warning<'s> {
     /// Samples were taken late.
     Late { late: u64, samples: u64 },
     /// The guest was paused for a large part of the time: the part, 0 to 1.
-    MuchPaused(f64),
+    MuchPaused { part: f64, is_guest: bool },
     /// The samples don't account for the processor time that `counter` counted.
     Gap {
         due: Due,
@@ -63,6 +63,8 @@ pub enum GapCause {
 pub enum NoSampleCause {
     /// Unknown, since nobody counted processor time.
     Uncounted,
+    /// Nothing of a process ran, as the kernel counted.
+    Waited,
     /// Less ran, as `counter` counted, than the time for which a sample stands.
     TooLittle {
         counter: &'static str,
@@ -108,12 +110,17 @@ impl fmt::Display for Warning<'_> {
                 let part = format!("{part} ({})", share(part, samples));
                 write!(f, "{}; give the recorder a processor of its own", late(part))
             }
-            Warning::MuchPaused(part) => write!(
+            Warning::MuchPaused { part, is_guest } => write!(
                 f,
-                "the guest stood still for {:.0} % of the time, which slows it down and, where its vCPUs share \
-                 processors, moves shares: record slower (-F, and --boot-frequency of a boot), or with \
-                 --max-overhead 10%",
-                part * 100.0
+                "the {} still for {:.0} % of the time, which slows it down{}, or with --max-overhead 10%",
+                if is_guest { "guest stood" } else { "target stood" },
+                part * 100.0,
+                if is_guest {
+                    " and, where its vCPUs share processors, moves shares: record slower (-F, and --boot-frequency of \
+                     a boot)"
+                } else {
+                    ": record slower (-F)"
+                },
             ),
             Warning::Gap {
                 due,
@@ -178,6 +185,9 @@ impl fmt::Display for NoSampleCause {
             NoSampleCause::Uncounted => write!(
                 f,
                 "the target did not run, or ended too soon for the rate; {longer}"
+            ),
+            NoSampleCause::Waited => f.write_str(
+                "the target did not run: it waits (`--off-cpu` shows where, once its threads switch)",
             ),
             NoSampleCause::TooLittle {
                 counter,

@@ -11,6 +11,7 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
 use std::fmt;
 use std::os::fd::{AsRawFd, RawFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -147,6 +148,15 @@ impl Command {
     }
 }
 
+/// Whether a program has this name, here or in PATH, whether or not it can be executed.
+fn is_there(name: &str) -> bool {
+    if name.contains('/') {
+        return Path::new(name).exists();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(name).exists())
+}
+
 impl Child {
     /// Process id.
     pub fn pid(&self) -> i32 {
@@ -164,6 +174,9 @@ impl Child {
         waiting.go().map(drop).map_err(|error| {
             self.ended = true;
             let advice = match error {
+                Errno::ENOENT if is_there(&self.name) => {
+                    "the interpreter of its first line (#!) is not there"
+                }
                 Errno::ENOENT => "no such program here or in PATH; check the spelling",
                 Errno::EACCES => "it is not executable, or a folder above it is closed to you",
                 Errno::ENOEXEC => "it is not a program for this machine",

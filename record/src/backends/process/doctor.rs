@@ -70,7 +70,10 @@ fn ptrace(scope: &str, user: Uid) -> (bool, String) {
         "2" => (false, "none; for those of this user: root, or sysctl kernel.yama.ptrace_scope=0".into()),
         _ => (true, format!("those of user {user}")),
     };
-    (is_open, format!("processes by `--ptrace`: {whose}"))
+    (
+        is_open,
+        format!("processes where perf events are forbidden (ptrace): {whose}"),
+    )
 }
 
 /// Examines the processes to record.
@@ -198,11 +201,21 @@ fn say_hidden(report: &mut Report, hidden: &[i32], of: usize) {
         } else {
             ""
         };
+        let (who, advice) = if Uid::effective().is_root() {
+            (
+                "their programs can't be read even by root: their functions may have no names",
+                "",
+            )
+        } else {
+            (
+                "not ours, so that their programs can't be read and functions have no names",
+                "; record as their user, or as root",
+            )
+        };
         report.say(
             Verdict::Poor,
             format!(
-                "not ours, so that their programs can't be read and functions have no names: {} of {of} processes \
-                 ({}{more}); record as their user, or as root",
+                "{who}: {} of {of} processes ({}{more}){advice}",
                 hidden.len(),
                 some.join(", ")
             ),

@@ -77,10 +77,16 @@ pub enum QmpError {
 /// The message that there is no connection, with advice about monitors instead of stubs.
 fn unreachable(error: &EndpointError) -> String {
     match error {
-        EndpointError::Connect(endpoint, errno @ (Errno::ENOENT | Errno::ECONNREFUSED)) => format!(
-            "cannot connect to {endpoint}: {}; start QEMU with -qmp unix:{endpoint},server=on,wait=off",
-            errno.desc()
-        ),
+        EndpointError::Connect(endpoint, errno @ (Errno::ENOENT | Errno::ECONNREFUSED)) => {
+            let kind = match endpoint {
+                Endpoint::Tcp(_) => "tcp",
+                Endpoint::Unix(_) => "unix",
+            };
+            format!(
+                "cannot connect to {endpoint}: {}; start QEMU with -qmp {kind}:{endpoint},server=on,wait=off",
+                errno.desc()
+            )
+        }
         other => GdbError::from(other.clone()).to_string(),
     }
 }
@@ -378,5 +384,11 @@ mod tests {
             "{absent}"
         );
         assert!(!absent.contains("-gdb"), "{absent}");
+        // Port 1 of this machine.
+        let closed = message(Monitor::at("localhost:1").connect());
+        assert!(
+            closed.contains("-qmp tcp:localhost:1,server=on,wait=off"),
+            "{closed}"
+        );
     }
 }
