@@ -551,7 +551,7 @@ fn a_guest_that_stands_still_for_much_of_the_time_is_told_of() {
     let output = folder.path().join("out.uprof");
     let (_, said, _) = record(Fault::Slow, &output);
     let of = |said: &str| {
-        let found = said.split("uniprof: the guest stood still for ").nth(1)?;
+        let found = said.split("uniprof: the target stood still for ").nth(1)?;
         found.split(" %").next()?.parse::<u32>().ok()
     };
     assert!(of(&said).is_some_and(|share| share >= 50), "{said}");

@@ -123,10 +123,10 @@ pub fn say(
         summary.ending,
     ));
     if summary.cost.count > 0 {
-        let what = match (summary.freezes, summary.kind.is_guest()) {
-            (true, true) => "The guest stood still",
-            (true, false) => "The target stood still",
-            (false, _) => "The recorder worked",
+        let what = if summary.freezes {
+            "The target stood still"
+        } else {
+            "The recorder worked"
         };
         let at = |share| duration(summary.cost.percentile_ns(share).unwrap_or(0));
         let share = share_of_time(summary);
@@ -334,19 +334,17 @@ fn why_none(summary: &Summary) -> NoSampleCause {
     }
 }
 
-/// Share of the time for which the guest was paused, or the recorder worked.
+/// Share of the time for which the target was paused, or the recorder worked.
 fn share_of_time(summary: &Summary) -> f64 {
     summary.cost.sum_ns as f64 / summary.passed_ns.max(1) as f64
 }
 
-/// A warning if the guest was paused for much of the time and the user has set no limit.
+/// A warning if the target was paused for much of the time and the user has set no limit.
 fn much_paused(summary: &Summary) -> Option<Warning<'_>> {
     let share = share_of_time(summary);
     let nobody_set_it = summary.slowed_to_ns.is_none();
-    (summary.freezes && nobody_set_it && share >= MUCH_OF_THE_TIME).then_some(Warning::MuchPaused {
-        part: share,
-        is_guest: summary.kind.is_guest(),
-    })
+    (summary.freezes && nobody_set_it && share >= MUCH_OF_THE_TIME)
+        .then_some(Warning::MuchPaused(share))
 }
 
 fn capitalized(text: &str) -> String {

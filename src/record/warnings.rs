@@ -19,8 +19,8 @@ pub enum Warning<'s> {
     PausedByOthers { paused_ns: u64, passed_ns: u64 },
     /// Samples were taken late.
     Late { late: u64, samples: u64 },
-    /// The guest was paused for a large part of the time: the part, 0 to 1.
-    MuchPaused { part: f64, is_guest: bool },
+    /// The target was paused for a large part of the time: the part, 0 to 1.
+    MuchPaused(f64),
     /// The samples don't account for the processor time that `counter` counted.
     Gap {
         due: Due,
@@ -110,17 +110,12 @@ impl fmt::Display for Warning<'_> {
                 let part = format!("{part} ({})", share(part, samples));
                 write!(f, "{}; give the recorder a processor of its own", late(part))
             }
-            Warning::MuchPaused { part, is_guest } => write!(
+            Warning::MuchPaused(part) => write!(
                 f,
-                "the {} still for {:.0} % of the time, which slows it down{}, or with --max-overhead 10%",
-                if is_guest { "guest stood" } else { "target stood" },
-                part * 100.0,
-                if is_guest {
-                    " and, where its vCPUs share processors, moves shares: record slower (-F, and --boot-frequency of \
-                     a boot)"
-                } else {
-                    ": record slower (-F)"
-                },
+                "the target stood still for {:.0} % of the time, which slows it down and, where vCPUs share \
+                 processors, moves shares: record slower (-F, and --boot-frequency of a boot), or with \
+                 --max-overhead 10%",
+                part * 100.0
             ),
             Warning::Gap {
                 due,
