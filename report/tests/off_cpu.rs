@@ -281,7 +281,7 @@ fn exports_say_their_unit() {
     let firefox: serde_json::Value = serde_json::from_str(&text("firefox")).unwrap();
     let samples = &firefox["threads"][0]["samples"];
     assert_eq!(samples["weightType"], "tracing-ms");
-    assert_eq!(samples["weight"].to_string(), "[30,1]");
+    assert_eq!(samples["weight"].to_string(), "[30,2]");
     let csv = text("csv");
     assert!(
         csv.starts_with("function,module,self_ns,total_ns,self_share,total_share,inlined\r\n"),

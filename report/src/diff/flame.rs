@@ -57,9 +57,14 @@ fn lines(diff: &Diff, widths: Widths) -> Vec<String> {
     };
     let scale = totals[wide] / totals[other];
     let unit = series.unit;
+    let compared = series.ends.iter();
+    let compared = compared.map(|ends| (ends[other] as f64 * scale).round() as u64);
+    let compared = unit.widths(&compared.collect::<Vec<_>>());
+    let widths = series.ends.iter().map(|ends| ends[wide]);
+    let widths = unit.widths(&widths.collect::<Vec<_>>());
     let mut lines = Vec::new();
-    for (number, ends) in series.ends.iter().enumerate().skip(1) {
-        if ends[0] + ends[1] == 0 {
+    for (number, (compared, width)) in compared.iter().zip(&widths).enumerate().skip(1) {
+        if *compared == 0 && *width == 0 {
             continue;
         }
         let functions = series.tree.outwards(number as u32);
@@ -67,13 +72,8 @@ fn lines(diff: &Diff, widths: Widths) -> Vec<String> {
             .map(|function| series.functions[function as usize].name.replace(';', ":"))
             .collect();
         path.reverse();
-        let compared = unit.width((ends[other] as f64 * scale).round() as u64);
         // inferno takes the second number as the width, and the first as the one to compare it with.
-        lines.push(format!(
-            "{} {compared} {}",
-            path.join(";"),
-            unit.width(ends[wide])
-        ));
+        lines.push(format!("{} {compared} {width}", path.join(";")));
     }
     lines.sort();
     lines

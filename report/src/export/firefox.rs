@@ -10,7 +10,7 @@ use crate::profile::Profile;
 use crate::profile::tree::{NodeId, ROOT};
 use crate::recording::Recording;
 use crate::recording::processes::task_name;
-use crate::recording::unit::Unit;
+use crate::recording::unit::{Unit, whole};
 use crate::recording::warnings::Warning;
 use crate::text::json_writer::JsonWriter;
 use crate::text::printable;
@@ -196,7 +196,7 @@ struct Weights {
 }
 
 impl Weights {
-    /// The weights of a thread's samples. The milliseconds that its stacks share go to those with the most left.
+    /// The weights of a thread's samples. Each stack gets whole milliseconds, with a sum that is right.
     fn new(samples: &[ThreadSample], unit: Unit) -> Self {
         let mut left_ns: WordMap<NodeId, u64> = WordMap::default();
         if unit != Unit::Samples {
@@ -205,14 +205,13 @@ impl Weights {
                 *sum_ns = sum_ns.saturating_add(sample.weight);
             }
         }
-        let mut rests: Vec<(u64, NodeId)> =
-            left_ns.iter().map(|(node, ns)| (ns % MS, *node)).collect();
-        rests.sort_unstable_by(|a, b| b.cmp(a));
-        let shared_ms = rests.iter().map(|(ns, _)| ns).sum::<u64>() / MS;
-        left_ns.clear();
-        let most = rests.into_iter().take(shared_ms as usize);
-        // With this ahead, their last sample fills the millisecond.
-        left_ns.extend(most.map(|(rest_ns, node)| (node, MS - rest_ns)));
+        let mut sums: Vec<(NodeId, u64)> = left_ns.iter().map(|(node, ns)| (*node, *ns)).collect();
+        sums.sort_unstable();
+        let all_ns: Vec<u64> = sums.iter().map(|(_, ns)| *ns).collect();
+        for ((node, ns), ms) in sums.into_iter().zip(whole(&all_ns, MS)) {
+            // With this ahead, the last sample of a stack that is rounded up fills the millisecond.
+            left_ns.insert(node, ms.saturating_mul(MS).saturating_sub(ns));
+        }
         Weights { unit, left_ns }
     }
 
@@ -291,7 +290,7 @@ mod tests {
         let turns = [sample(1, 900_000), sample(2, 100_000)].repeat(1000);
         assert_eq!(sums(&turns), [(1, 900), (2, 100)].into());
         let one_more = [&turns[..], &[sample(3, 1_700_000)]].concat();
-        assert_eq!(sums(&one_more), [(1, 900), (2, 100), (3, 1)].into());
+        assert_eq!(sums(&one_more), [(1, 900), (2, 100), (3, 2)].into());
     }
 
     #[test]

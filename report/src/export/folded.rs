@@ -1,5 +1,6 @@
 //! Folded stacks, one line each: frames from outermost to innermost with `;` between them, a space, and the
-//! number of samples, or microseconds of time. If a trace has no durations at all, it is the number of calls.
+//! number of samples, or microseconds of time: of stacks that are shorter than one, some are left out, so that the sum
+//! is right. If a trace has no durations at all, it is the number of calls.
 //! flamegraph.pl, inferno and speedscope read this format.
 
 use crate::export::Request;
@@ -9,6 +10,7 @@ use crate::profile::labels::{LabelId, Labels};
 use crate::profile::recursion::folded;
 use crate::profile::tree::{NodeId, ROOT, StackTree};
 use crate::recording::unit::Unit;
+use crate::recording::warnings::Warning;
 use std::borrow::Cow;
 use std::io::{self, Write};
 use uprof::WordMap;
@@ -49,10 +51,13 @@ pub(crate) fn write_request(request: &Request<'_, '_>, out: &mut dyn Write) -> i
         marks: request.marks,
     };
     let names = frame_names(&profile.labels, options);
-    put(
-        &named_lines(&profile.tree, &names, |count| unit.folded(count)),
-        out,
-    )?;
+    let lines = named_lines(&profile.tree, &names, |counts| unit.folded(counts));
+    if lines.left_out > 0 {
+        let (left_out, all) = (lines.left_out, lines.left_out + lines.lines.len());
+        let warning = Warning::ShortTimes { left_out, all };
+        profile.warnings.push(warning.to_string());
+    }
+    put(&lines.lines, out)?;
     Ok(profile)
 }
 
@@ -77,15 +82,23 @@ fn put(lines: &[String], out: &mut dyn Write) -> io::Result<()> {
 pub(crate) fn lines(tree: &StackTree, profile: &Profile, options: FoldedOptions) -> Vec<String> {
     let unit = profile.unit();
     let names = frame_names(&profile.labels, options);
-    named_lines(tree, &names, |count| unit.folded(count))
+    named_lines(tree, &names, |counts| unit.folded(counts)).lines
 }
 
-/// As [`lines`], with the names of the labels, by label number; the last argument formats a count.
+/// Stacks as lines.
+pub(crate) struct Lines {
+    /// Stacks and their numbers, sorted.
+    pub lines: Vec<String>,
+    /// How many stacks are left out, as their number is 0.
+    pub left_out: usize,
+}
+
+/// As [`lines`], with the names of the labels, by label number; the last argument has the numbers of all counts.
 pub(crate) fn named_lines(
     tree: &StackTree,
     names: &[String],
-    number: impl Fn(u64) -> u64,
-) -> Vec<String> {
+    numbers: impl Fn(&[u64]) -> Vec<u64>,
+) -> Lines {
     let leaves = tree.nodes().iter().enumerate();
     let leaves = leaves.filter(|(number, node)| *number != ROOT as usize && node.count > 0);
     let mut stacks: Vec<(String, u64)> = leaves
@@ -99,11 +112,17 @@ pub(crate) fn named_lines(
         }
         same
     });
-    let lines = stacks.into_iter().map(|(mut line, count)| {
-        line.push_str(&format!(" {}", number(count)));
+    let counts: Vec<u64> = stacks.iter().map(|(_, count)| *count).collect();
+    let all = stacks.len();
+    let numbered = stacks.into_iter().zip(numbers(&counts));
+    let lines = numbered.filter(|(_, number)| *number > 0);
+    let lines = lines.map(|((mut line, _), number)| {
+        line.push_str(&format!(" {number}"));
         line
     });
-    lines.collect()
+    let lines: Vec<String> = lines.collect();
+    let left_out = all - lines.len();
+    Lines { lines, left_out }
 }
 
 /// The labels' names in folded stacks, by label number.

@@ -123,26 +123,33 @@ impl Unit {
         }
     }
 
-    /// An amount for folded stacks: time in microseconds, at least 1 if it isn't zero.
-    pub(crate) fn folded(self, amount: u64) -> u64 {
-        match (self, amount) {
-            (Unit::Samples, _) | (_, 0) => amount,
-            (Unit::Sampled | Unit::OffCpu | Unit::Calls | Unit::VcpuTime, _) => {
-                (amount / 1000 + u64::from(amount % 1000 >= 500)).max(1)
+    /// Amounts for folded stacks: times in whole microseconds, with a sum that is exact to one, and at least 1 if there
+    /// is any time.
+    pub(crate) fn folded(self, amounts: &[u64]) -> Vec<u64> {
+        match self {
+            Unit::Samples => amounts.to_vec(),
+            Unit::Sampled | Unit::OffCpu | Unit::Calls | Unit::VcpuTime => {
+                let mut folded = whole(amounts, 1000);
+                let longest = (0..amounts.len()).max_by_key(|number| amounts[*number]);
+                let longest = longest.filter(|number| amounts[*number] > 0);
+                if let Some(longest) = longest.filter(|_| folded.iter().all(|us| *us == 0)) {
+                    folded[longest] = 1;
+                }
+                folded
             }
         }
     }
 
-    /// An amount for the widths of boxes: waits in microseconds. Calls and the parts of a vCPU's time, which may be
+    /// Amounts for the widths of boxes: waits in microseconds. Calls and the parts of a vCPU's time, which may be
     /// shorter than one, are in nanoseconds.
-    pub(crate) fn width(self, amount: u64) -> u64 {
+    pub(crate) fn widths(self, amounts: &[u64]) -> Vec<u64> {
         match self {
-            Unit::Samples | Unit::Sampled | Unit::OffCpu => self.folded(amount),
-            Unit::Calls | Unit::VcpuTime => amount,
+            Unit::Samples | Unit::Sampled | Unit::OffCpu => self.folded(amounts),
+            Unit::Calls | Unit::VcpuTime => amounts.to_vec(),
         }
     }
 
-    /// The unit of [`Unit::width`].
+    /// The unit of [`Unit::widths`].
     pub(crate) fn width_name(self) -> &'static str {
         match self {
             Unit::Samples => "samples",
@@ -150,6 +157,21 @@ impl Unit {
             Unit::Calls | Unit::VcpuTime => "ns",
         }
     }
+}
+
+/// `amounts` in whole units of `of`. The units that their remainders make up go to the largest of these, so that the
+/// sum is exact to a unit.
+pub(crate) fn whole(amounts: &[u64], of: u64) -> Vec<u64> {
+    let mut whole: Vec<u64> = amounts.iter().map(|amount| amount / of).collect();
+    let rests = amounts.iter().map(|amount| amount % of).enumerate();
+    let mut rests: Vec<(usize, u64)> = rests.filter(|(_, rest)| *rest > 0).collect();
+    rests.sort_by_key(|(_, rest)| std::cmp::Reverse(*rest));
+    let sum: u64 = rests.iter().map(|(_, rest)| rest).sum();
+    let shared = (sum + of / 2) / of;
+    for (number, _) in rests.iter().take(shared as usize) {
+        whole[*number] += 1;
+    }
+    whole
 }
 
 #[cfg(test)]
@@ -162,10 +184,31 @@ mod tests {
         assert_eq!(Unit::OffCpu.phrase(30_120_000), "30.1 ms off CPU");
         assert_eq!(Unit::OffCpu.amount(7), "7 ns");
         assert_eq!(Unit::OffCpu.amount(61_230_000_000), "61.23 s");
-        assert_eq!(Unit::Samples.width(7), 7);
-        let widths = [0, 1, 1_499, 1_500, u64::MAX].map(|ns| Unit::OffCpu.width(ns));
-        assert_eq!(widths, [0, 1, 1, 2, u64::MAX / 1000 + 1]);
-        assert_eq!(Unit::Calls.width(1_499), 1_499);
-        assert_eq!(Unit::Calls.folded(1_499), 1);
+        assert_eq!(Unit::Samples.widths(&[7]), [7]);
+        for (ns, us) in [
+            (0, 0),
+            (1, 1),
+            (1_499, 1),
+            (1_500, 2),
+            (u64::MAX, u64::MAX / 1000 + 1),
+        ] {
+            assert_eq!(Unit::OffCpu.widths(&[ns]), [us]);
+        }
+        assert_eq!(Unit::Calls.widths(&[1_499]), [1_499]);
+        assert_eq!(Unit::Calls.folded(&[1_499]), [1]);
+    }
+
+    #[test]
+    fn many_short_times_weigh_no_more_than_they_take() {
+        let mut times = vec![60; 1000];
+        times.push(60_000);
+        let folded = Unit::Calls.folded(&times);
+        assert_eq!((folded[1000], folded.iter().sum::<u64>()), (60, 120));
+        // The largest remainders are the first to get a whole unit.
+        assert_eq!(Unit::OffCpu.folded(&[300, 1_400, 900, 400]), [0, 2, 1, 0]);
+        assert_eq!(Unit::Calls.folded(&[0, 3, 30]), [0, 0, 1]);
+        assert_eq!(whole(&[3, 3, 3], 10), [1, 0, 0]);
+        assert_eq!(whole(&[1, 3], 10), [0, 0]);
+        assert!(whole(&[], 10).is_empty());
     }
 }

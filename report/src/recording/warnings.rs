@@ -92,6 +92,8 @@ pub(crate) enum Warning {
     TooManyCalls { calls: usize, most: usize },
     /// Samples that stand for different times, in a format that counts them alike.
     CountedAlike,
+    /// Stacks whose times are too short for the format's unit.
+    ShortTimes { left_out: usize, all: usize },
     /// Recordings of different hosts, which are not named.
     OtherHosts,
     /// A fact about the recordings differs between the sides.
@@ -293,6 +295,11 @@ impl fmt::Display for Warning {
             Warning::CountedAlike => f.write_str(
                 "Perfetto counts samples, and these stand for different times, so its shares are wrong: -f pprof, \
                  -f speedscope and report --flame have right ones",
+            ),
+            Warning::ShortTimes { left_out, all } => write!(
+                f,
+                "{left_out} of {all} stacks are shorter than a microsecond and left out, and their time is added to \
+                 others: -f json has nanoseconds"
             ),
             Warning::OtherHosts => f.write_str("hosts differ (--identify names them)"),
             Warning::Differ {

@@ -54,7 +54,7 @@ pub struct FlameOptions {
 pub fn write(profile: &Profile, options: &FlameOptions, out: &mut dyn Write) -> io::Result<()> {
     let tree = shown(&profile.tree, options.reverse, options.fold);
     let names = frame_names(&profile.labels, FoldedOptions { marks: true });
-    let lines = named_lines(&tree, &names, |count| profile.unit().width(count));
+    let lines = named_lines(&tree, &names, |counts| profile.unit().widths(counts)).lines;
     if lines.is_empty() {
         return write_nothing(options, &profile.account.lines(), out);
     }
