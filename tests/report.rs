@@ -56,6 +56,24 @@ fn a_function_that_is_in_no_sample_is_status_1() {
 }
 
 #[test]
+fn an_image_is_one_row_whether_its_functions_are_known_or_not() {
+    let mut command = uniprof(&[
+        "report",
+        "-q",
+        "--by",
+        "module",
+        "--no-search",
+        "--image-path",
+    ]);
+    command
+        .arg(corpus("images"))
+        .arg(corpus("pack-stack.uprof"));
+    let (_, shown, said) = output(&mut command);
+    let rows = shown.lines().filter(|line| line.contains("libpack.so"));
+    assert_eq!(rows.count(), 1, "{shown}{said}");
+}
+
+#[test]
 fn quiet_says_only_what_is_wrong() {
     let folder = tempfile::tempdir().unwrap();
     let drawing = folder.path().join("flame.svg");

@@ -145,7 +145,11 @@ impl<'a, 's> Naming<'a, 's> {
             is_return: exact && place.is_return,
             kernel: place.kernel,
             inlined: named.inlined && self.by != By::Module,
-            unknown: named.function.is_none(),
+            unknown: match self.by {
+                // A module has its name whether those of its functions are known or not.
+                By::Module => self.module(place).is_none(),
+                _ => function.is_none(),
+            },
             made: false,
             place: None,
         }
