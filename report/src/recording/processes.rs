@@ -135,12 +135,14 @@ pub(crate) fn task_name(recording: &Recording, task: Task, time_ns: u64) -> Stri
 /// Most forks that are followed to a name: a recording may claim cycles.
 const FORKS_MAX: usize = 16;
 
-/// Number of a process; `None` if it is unknown, as it may be in a guest.
+/// Number of a process; `None` if it is unknown, as it may be in a guest, or if it is what unpacks a kernel, which is
+/// no process.
 pub(crate) fn pid_at(recording: &Recording, space: u32, time_ns: u64) -> Option<u32> {
     if recording.metadata().target.kind == TargetKind::Process {
         return Some(space);
     }
     let process = recording.guest_spaces().process_at(space, time_ns);
+    let process = process.filter(|process| process.name != DECOMPRESSOR);
     process.map(|process| process.pid)
 }
 
