@@ -6,7 +6,7 @@ use crate::progress::Progress;
 use crate::showing::Showing;
 use std::path::PathBuf;
 use uniprof_report::images::Library;
-use uniprof_report::recording::{Account, Recording};
+use uniprof_report::recording::{Account, Recording, Selected};
 use uniprof_report::views::info;
 
 /// Say what was recorded, where, when, and what is missing
@@ -43,7 +43,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
         read: found.samples,
         ..Account::default()
     };
-    account.add_recording(&recording, recording.seconds());
+    account.add_recording(&recording, &Selected::whole(&recording));
     let mut lost = account.lost.iter();
     let lost = lost.any(|(reason, count)| account.is_loss(*reason, *count));
     Ok(Outcome::lossy_if(damaged || lost || recording.was_cut()))

@@ -9,6 +9,7 @@ pub(crate) mod recursion;
 pub(crate) mod advice;
 pub mod calls;
 pub mod vcpu_times;
+pub(crate) mod losses;
 pub mod exits;
 pub(crate) mod exit_names;
 pub mod slowest;

@@ -23,7 +23,7 @@ pub(crate) mod processes;
 pub(crate) mod warnings;
 pub(crate) mod account;
 
-pub use account::Account;
+pub use account::{Account, Selected};
 pub use damages::Damages;
 pub use error::{BlockError, RecordingError};
 pub use intervals::{Interval, Intervals};

@@ -68,3 +68,75 @@ fn what_unpacks_a_kernel_is_no_process_with_a_number() {
     options.filter.pids.insert(0);
     assert_eq!(profile(&recording, &options).account.counted, 50);
 }
+
+#[test]
+fn losses_are_those_of_the_selected_time() {
+    let at = |reason, count, times_ms: [u64; 2]| {
+        Loss::new(reason, count, times_ms.map(|ms| START_NS + ms * MS))
+    };
+    let losses = [
+        at(LossReason::RingFull, 8, [10, 30]),
+        at(LossReason::Deadline, 6, [40, 46]),
+    ];
+    let recording = recording(TargetKind::Qemu, &[], &losses);
+    let account = |from_ms: u64, to_ms: u64| {
+        let mut options = Options::default();
+        options.filter.from_ns = (from_ms > 0).then_some(from_ms * MS);
+        options.filter.to_ns = (to_ms > 0).then_some(to_ms * MS);
+        profile(&recording, &options).account
+    };
+    let lost =
+        |from_ms, to_ms| -> Vec<u64> { account(from_ms, to_ms).lost.into_values().collect() };
+    assert_eq!(lost(0, 0).iter().sum::<u64>(), 14);
+    assert_eq!(lost(50, 0), [0; 0]);
+    assert_eq!(lost(0, 20), [4]);
+    assert_eq!(lost(29, 40), [1], "it may be of this part");
+    assert!(account(0, 20).is_incomplete());
+    assert!(!account(50, 0).is_incomplete());
+    // One of sixty deadlines may be missed, and one of six is much.
+    assert!(!account(45, 0).is_incomplete());
+    assert!(account(45, 50).is_incomplete());
+}
+
+#[test]
+fn what_is_lost_for_good_is_so_in_all_that_follows() {
+    let lost = Loss::new(LossReason::CallsLost, 1, [START_NS + 15 * MS; 2]);
+    let recording = recording(TargetKind::Qemu, &[], &[lost]);
+    let is_incomplete = |from_ms: u64, to_ms: u64| {
+        let mut options = Options::default();
+        options.filter.from_ns = Some(from_ms * MS);
+        options.filter.to_ns = Some(to_ms * MS);
+        profile(&recording, &options).account.is_incomplete()
+    };
+    assert_eq!(
+        [(0, 10), (10, 20), (20, 30)].map(|(from, to)| is_incomplete(from, to)),
+        [false, true, true]
+    );
+}
+
+#[test]
+fn losses_of_other_threads_are_not_those_of_a_chosen_one() {
+    let lost = |vcpu| Loss {
+        task: Some(Task { space: 0, vcpu }),
+        ..Loss::new(LossReason::RingFull, 5, [START_NS, START_NS + MS])
+    };
+    let recording = recording(TargetKind::Qemu, &[], &[lost(0), lost(1)]);
+    let mut options = Options::default();
+    assert_eq!(
+        profile(&recording, &options)
+            .account
+            .lost
+            .values()
+            .sum::<u64>(),
+        10
+    );
+    options.filter.vcpus.insert(0);
+    assert_eq!(
+        profile(&recording, &options)
+            .account
+            .lost
+            .values()
+            .sum::<u64>(),
+        5
+    );
+}

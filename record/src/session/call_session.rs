@@ -123,7 +123,8 @@ pub fn record_calls<W: Write + Send>(
     drop(tracer);
     let ending = bounds::ending_of(ending, written.error.is_some());
     if left_out > 0 {
-        let lost = Loss::new(LossReason::RingFull, left_out, [end_ns; 2]);
+        // When they came is not known.
+        let lost = Loss::new(LossReason::RingFull, left_out, [start_ns, end_ns]);
         written.note(writer.losses(&[lost]));
         written.lost += left_out;
     }

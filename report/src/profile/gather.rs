@@ -15,6 +15,7 @@ use crate::images::library::Library;
 use crate::profile::advice::{Counts, advice};
 use crate::profile::filter::Filter;
 use crate::profile::labels::{LabelId, Labels};
+use crate::profile::losses;
 use crate::profile::slowest::Slowest;
 use crate::profile::tree::{NodeId, ROOT};
 use crate::recording::Recording;
@@ -354,9 +355,8 @@ fn gather_unit(
         explains_unnamed |= symbolizer.explains_unnamed();
         profile.account.forced += symbolizer.forced();
         stack_bytes = stack_bytes.max(recording.metadata().sampling.stack_bytes);
-        let seconds = options.filter.seconds(recording);
-        profile.account.add_recording(recording, seconds);
-        profile.account.of_chosen_tasks = options.filter.chooses_tasks();
+        let selected = losses::selected(recording, &options.filter);
+        profile.account.add_recording(recording, &selected);
         let account = profile.end_account(before);
         profile.of_recordings.push(OfRecording {
             account,

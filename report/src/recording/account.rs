@@ -90,6 +90,28 @@ pub struct Account {
     pub deadlines: f64,
 }
 
+/// What is selected of a recording.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Selected {
+    /// The length of the selected time, in seconds.
+    pub seconds: f64,
+    /// What was lost of it.
+    pub losses: Vec<Loss>,
+    /// Whether only some vCPUs, threads or processes are selected.
+    pub of_chosen_tasks: bool,
+}
+
+impl Selected {
+    /// All of `recording`.
+    pub fn whole(recording: &Recording) -> Selected {
+        Selected {
+            seconds: recording.seconds(),
+            losses: recording.losses().to_vec(),
+            of_chosen_tasks: false,
+        }
+    }
+}
+
 /// The recorder's names for [`Account::untold`] in the end record.
 const UNTOLD: [&str; 2] = [
     "waits_begun_before_and_left_out",
@@ -136,22 +158,23 @@ impl Account {
         }
     }
 
-    /// Adds the losses, gaps and totals of a whole recording, of which `seconds` are selected.
-    pub fn add_recording(&mut self, recording: &Recording, seconds: f64) {
-        self.add_losses(recording.losses());
+    /// Adds the losses of what is selected of a recording, and the gaps and totals of the whole.
+    pub fn add_recording(&mut self, recording: &Recording, selected: &Selected) {
+        self.add_losses(&selected.losses);
+        self.of_chosen_tasks |= selected.of_chosen_tasks;
         let damages = recording.damages();
         let places = damages.count + damages.undecodable.len() as u64;
         let places = places.saturating_add(recording.recovered_places());
         self.damages = self.damages.saturating_add(places);
         self.damaged = self.damaged.saturating_add(damages.samples);
         self.unfinished += u64::from(recording.was_cut());
-        self.seconds += seconds;
+        self.seconds += selected.seconds;
         self.untimed |= !recording.is_timed();
         let Metadata {
             target, sampling, ..
         } = recording.metadata();
         let rate_hz = sampling.rate_millihertz as f64 / 1e3;
-        self.deadlines += due::deadlines(target.kind, target.vcpus, recording.seconds(), rate_hz);
+        self.deadlines += due::deadlines(target.kind, target.vcpus, selected.seconds, rate_hz);
         let mut notes = recording.metadata().notes.iter();
         let slowed = notes.find(|(name, _)| name == SLOWED_CALLS);
         let known = |why: &str| SLOWED_CALLS_WHY.into_iter().find(|known| *known == why);
@@ -168,7 +191,9 @@ impl Account {
         }
         // The kernel's count for processes that ended may be lost, so that there are more samples than it
         // accounts for. That is not a gap.
-        let due = processes::due(recording).filter(Due::has_gap);
+        // Of some vCPUs, threads or processes it says nothing.
+        let due = processes::due(recording).filter(|_| !selected.of_chosen_tasks);
+        let due = due.filter(Due::has_gap);
         if let Some(due) = due.filter(|due| due.sampled_ns() < due.counted_ns) {
             self.sampled_ns = self.sampled_ns.saturating_add(due.sampled_ns());
             self.counted_ns = self.counted_ns.saturating_add(due.counted_ns);
@@ -291,7 +316,9 @@ impl Account {
     pub fn is_loss(&self, reason: LossReason, count: u64) -> bool {
         // Where the rate changed, and of a process with several threads, there were as many deadlines as samples.
         let samples = match self.unit {
-            Unit::Samples | Unit::Sampled => self.read,
+            // What is lost of chosen threads is often unknown, so that all threads' losses and samples count.
+            Unit::Samples | Unit::Sampled if self.of_chosen_tasks => self.read,
+            Unit::Samples | Unit::Sampled => self.read.saturating_sub(self.outside),
             Unit::OffCpu | Unit::Calls | Unit::VcpuTime => 0,
         };
         due::is_loss(reason, count, self.deadlines.max(samples as f64))

@@ -10,6 +10,7 @@ use super::{COUNTED_MAX, Each, Gathering, Naming, OnProgress, Options, Passed, S
 use super::{gather_unit, names, naming};
 use crate::profile::exit_names;
 use crate::profile::labels::{LabelId, TextId};
+use crate::profile::losses;
 use crate::profile::tree::{NodeId, ROOT, StackTree};
 use crate::profile::vcpu_times::{self, WallTime, in_proportion, part_within};
 use crate::profile::{Labels, OfRecording, Profile};
@@ -125,8 +126,8 @@ pub(super) fn gather(
         };
         joining.join(&rows);
         flags = joining.gathering.flags;
-        let seconds = options.filter.seconds(recording);
-        profile.account.add_recording(recording, seconds);
+        let selected = losses::selected(recording, &options.filter);
+        profile.account.add_recording(recording, &selected);
         let sampled = of_samples.next().unwrap_or_default();
         profile.account.forced = sampled.account.forced;
         profile.account.undecoded = sampled.account.undecoded;
