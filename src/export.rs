@@ -157,7 +157,7 @@ fn write_file(args: &Args, format: &Format, write: WriteFile) -> anyhow::Result<
     let account = &profile.account;
     let has_lengths = profile.unit() != Unit::Calls || account.counted > 0;
     if let Some(advice) = nothing_of(&profile, &all) {
-        say(advice);
+        say(&advice);
     } else if !has_lengths && !matches!(format.name, "folded" | "firefox" | "perfetto") {
         say("all values are 0, as no call's length is known: -f folded has numbers of calls");
     } else if format.name == "folded" && profile.unit().is_time() {

@@ -271,8 +271,9 @@ impl Push<'_> {
         }
         if sent == 0 {
             say(&format!(
-                "warning: {} has no samples to push",
-                file.display()
+                "warning: {} has no {} to push",
+                file.display(),
+                profile.unit().what()
             ));
         }
         Ok(sent > 0 && !profile.account.is_incomplete())

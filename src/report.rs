@@ -95,14 +95,25 @@ const NO_SOURCES: &str = "source files are not looked for, as the recording was 
 
 /// Says what a view of waits or calls would need, if none counts: an empty table is no answer. For samples an empty
 /// table is an answer, since a state or a time may well have none.
-pub fn nothing_of(profile: &Profile, recordings: &[Recording]) -> Option<&'static str> {
+pub fn nothing_of(profile: &Profile, recordings: &[Recording]) -> Option<String> {
     let account = &profile.account;
     let counted = match account.unit {
         Unit::VcpuTime => account.vcpus,
         Unit::Samples | Unit::Sampled | Unit::OffCpu | Unit::Calls => account.counted_samples(),
     };
-    match account.unit {
-        _ if counted > 0 => None,
+    let advice = match account.unit {
+        _ if counted > 0 => return None,
+        unit @ (Unit::OffCpu | Unit::Calls) if account.left_out() > 0 => {
+            let what = if unit == Unit::OffCpu { "wait" } else { "call" };
+            return Some(match account.left_out() {
+                1 => format!(
+                    "no {what} counts here: the only one is not among those that the flags choose"
+                ),
+                all => format!(
+                    "no {what} counts here: none of {all} {what}s is among those that the flags choose"
+                ),
+            });
+        }
         Unit::OffCpu => Some(
             "no wait of a thread counts here: `uniprof record --off-cpu` records where threads wait",
         ),
@@ -118,7 +129,8 @@ pub fn nothing_of(profile: &Profile, recordings: &[Recording]) -> Option<&'stati
             "no wall time of a vCPU counts here: `uniprof record --host kvm:PID` records where it goes",
         ),
         Unit::Samples | Unit::Sampled => None,
-    }
+    };
+    advice.map(str::to_owned)
 }
 
 /// Runs the subcommand.
@@ -191,7 +203,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         selecting.refuse_states_of_calls()?;
     }
     if let Some(advice) = nothing_of(&profile, &recordings) {
-        say(advice);
+        say(&advice);
         profile.account.lines().iter().for_each(|line| say(line));
         return Ok(Outcome::Lossy);
     }

@@ -511,7 +511,7 @@ fn tracepoints_are_paired_once_for_all_dictionaries() {
     trace.extend(chunk(b"SCRT", &record));
     std::fs::write(folder.join("trace"), trace).unwrap();
     let (code, said) = uniprof(folder, "import -f osv trace -o run.uprof");
-    assert!(code == 0 && said.contains("1 calls"), "{said}");
+    assert!(code == 0 && said.contains("1 call"), "{said}");
 }
 
 #[test]

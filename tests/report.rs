@@ -73,6 +73,46 @@ fn an_image_is_one_row_whether_its_functions_are_known_or_not() {
     assert_eq!(rows.count(), 1, "{shown}{said}");
 }
 
+/// A recording of twelve calls below one, of which one is long, in a new folder.
+fn calls_below_one() -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let [trace, path] = ["trace.json", "run.uprof"]
+        .map(|name| folder.path().join(name).to_str().unwrap().to_owned());
+    let call = |name: &str, at_us: u64, us: u64| {
+        format!(
+            "{{\"name\":\"{name}\",\"ph\":\"X\",\"ts\":{at_us},\"dur\":{us},\"pid\":1,\"tid\":1}}"
+        )
+    };
+    let mut calls = vec![call("main", 0, 1000)];
+    for number in 0..12 {
+        let us = if number == 11 { 700 } else { 2 };
+        calls.push(call(&format!("f{number}"), 20 * number, us));
+    }
+    std::fs::write(&trace, format!("{{\"traceEvents\":[{}]}}", calls.join(","))).unwrap();
+    let (status, _, said) = output(&mut uniprof(&["import", &trace, "-o", &path]));
+    assert_eq!(status, 0, "{said}");
+    (folder, path)
+}
+
+#[test]
+fn where_flags_leave_out_all_calls_or_waits_that_is_said() {
+    let (_folder, path) = calls_below_one();
+    let (status, _, said) = output(uniprof(&["report", "--calls", "--from", "1h"]).arg(&path));
+    assert_eq!(status, 1, "{said}");
+    let none = "none of 13 calls is among those that the flags choose";
+    assert!(said.contains(none) && !said.contains("import"), "{said}");
+    let mut command = uniprof(&["report", "--off-cpu", "--min-wait", "1h"]);
+    let (_, _, said) = output(with_images(command.arg(corpus("off-cpu.uprof"))));
+    assert!(
+        said.contains("waits is among those that the flags choose"),
+        "{said}"
+    );
+    // Of a recording without any, it is said how to record them.
+    let mut command = uniprof(&["report", "--off-cpu", "--from", "1ms"]);
+    let (_, _, said) = output(with_images(command.arg(corpus("calls.uprof"))));
+    assert!(said.contains("records where threads wait"), "{said}");
+}
+
 #[test]
 fn quiet_says_only_what_is_wrong() {
     let folder = tempfile::tempdir().unwrap();

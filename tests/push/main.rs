@@ -198,3 +198,12 @@ fn a_recording_that_cannot_be_pushed_costs_only_itself() {
     }
     assert_eq!(server.take().len(), 1);
 }
+
+#[test]
+fn a_recording_with_nothing_to_push_is_told_in_its_unit() {
+    let calls = corpus("calls.uprof").display().to_string();
+    let server = Receiver::start(|_| accept());
+    let (status, said) = push(&server.url(PUSH), &["--off-cpu", &calls]);
+    assert_eq!(status, 1, "{said}");
+    assert!(said.contains("has no time off CPU to push"), "{said}");
+}

@@ -312,6 +312,17 @@ impl Account {
         counts.fold(0, u64::saturating_add)
     }
 
+    /// Number of samples, waits or calls that filters leave out: by their time, vCPU, thread, process or stack.
+    fn filtered(&self) -> u64 {
+        self.outside.saturating_add(self.unfocused)
+    }
+
+    /// The same, and those that are left out by their state.
+    pub fn left_out(&self) -> u64 {
+        let of_states = self.by_state.values().sum::<u64>();
+        self.filtered().saturating_add(of_states)
+    }
+
     /// Whether a loss of `count` for `reason` is more than a few missed deadlines.
     pub fn is_loss(&self, reason: LossReason, count: u64) -> bool {
         // Where the rate changed, and of a process with several threads, there were as many deadlines as samples.
@@ -372,7 +383,7 @@ impl Account {
             lines.push(format!("not counted: {} (see --state)", others.join(", ")));
         }
         if self.outside > 0 || self.unfocused > 0 {
-            let filtered = self.outside.saturating_add(self.unfocused);
+            let filtered = self.filtered();
             let filtered = if self.unit == Unit::VcpuTime {
                 self.unit.amount(filtered)
             } else {
@@ -509,7 +520,8 @@ impl Account {
     /// The time and number of calls, and the duration of the recordings.
     fn calls_line(&self) -> String {
         let calls = self.counted_samples();
-        let mut line = format!("{} of {calls} calls", self.unit.phrase(self.counted));
+        let plural = if calls == 1 { "" } else { "s" };
+        let mut line = format!("{} of {calls} call{plural}", self.unit.phrase(self.counted));
         if self.unended > 0 {
             line += &format!(
                 ", {} of them without an end: their own time is not known",

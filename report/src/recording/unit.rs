@@ -97,7 +97,7 @@ impl Unit {
     }
 
     /// The noun: `samples`, `time off CPU`.
-    pub(crate) fn what(self) -> &'static str {
+    pub fn what(self) -> &'static str {
         match self {
             Unit::Samples => "samples",
             Unit::Sampled => "time of samples",
