@@ -25,7 +25,7 @@ pub(crate) const VIEW: View = View {
 
 /// Most vCPUs and threads that are listed one by one.
 const TASKS_MAX: usize = 64;
-/// Most functions that are listed for each.
+/// Most functions that are listed for each, unless all are asked for.
 const OF_TASK_MAX: usize = 10;
 /// Columns to the left of the name.
 const COLUMNS: usize = 9 + 1 + 9 + 1 + 6 + 6 * 10 + 2;
@@ -53,7 +53,12 @@ fn write_view(content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
     }
     write_left_out(functions.len(), most, out)?;
     for (of, functions) in profile.calls.tasks.iter().take(TASKS_MAX) {
-        write_task(profile, &task(*of), functions, screen, out)?;
+        let most = if content.form.rows == 0 {
+            usize::MAX
+        } else {
+            OF_TASK_MAX
+        };
+        write_task(profile, &task(*of), (functions, most), screen, out)?;
     }
     if let Some(more @ 1..) = profile.calls.tasks.len().checked_sub(TASKS_MAX) {
         writeln!(out, "\n… and {more} more vCPUs or threads (see --vcpu)")?;
@@ -137,7 +142,7 @@ pub(crate) fn where_is(call: &PlacedCall, task: &dyn Fn(TaskOf) -> String) -> St
 fn write_task(
     profile: &Profile,
     name: &str,
-    functions: &BTreeMap<LabelId, u64>,
+    (functions, most): (&BTreeMap<LabelId, u64>, usize),
     screen: Screen,
     out: &mut dyn Write,
 ) -> io::Result<()> {
@@ -156,7 +161,7 @@ fn write_task(
         2,
         out,
     )?;
-    for (label, own_ns) in rows.iter().take(OF_TASK_MAX) {
+    for (label, own_ns) in rows.iter().take(most) {
         let part = format!("{:>6}", share(*own_ns, whole));
         let notes = Notes::default();
         writeln!(
@@ -167,7 +172,7 @@ fn write_task(
             screen.name(profile.labels.name(*label), &notes, 18)
         )?;
     }
-    match rows.len().checked_sub(OF_TASK_MAX) {
+    match rows.len().checked_sub(most) {
         Some(more @ 1..) => writeln!(out, "… and {more} more"),
         _ => Ok(()),
     }
