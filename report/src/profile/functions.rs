@@ -3,8 +3,8 @@
 
 use crate::profile::Profile;
 use crate::profile::labels::LabelId;
-use crate::text::rows_max;
 use crate::text::screen::{Notes, Screen};
+use crate::text::{in_percent, rows_max};
 use std::collections::HashMap;
 use uprof::words::share;
 
@@ -70,15 +70,33 @@ pub fn rows(profile: &Profile) -> Vec<TopRow> {
     rows
 }
 
-/// The number of functions with the least share, and the rows to show.
-pub(crate) fn shown(profile: &Profile, options: TopOptions) -> (usize, Vec<TopRow>) {
-    let mut all = rows(profile);
+/// The rows to show.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    /// The rows.
+    pub rows: Vec<TopRow>,
+    /// How many more have the least share.
+    pub more: usize,
+    /// How many don't have it, and that share in words.
+    pub below: (usize, String),
+}
+
+/// The rows to show, and how many there are besides.
+pub(crate) fn shown(profile: &Profile, options: TopOptions) -> Shown {
+    let mut rows = rows(profile);
+    let all = rows.len();
     let least = (options.least_share * profile.account.counted as f64).ceil() as u64;
-    let most = rows_max(options.rows);
-    all.retain(|row| row.total >= least);
-    let count = all.len();
-    all.truncate(most);
-    (count, all)
+    rows.retain(|row| row.total >= least);
+    let with_share = rows.len();
+    rows.truncate(rows_max(options.rows));
+    Shown {
+        more: with_share - rows.len(),
+        below: (
+            all - with_share,
+            format!("{}%", in_percent(options.least_share)),
+        ),
+        rows,
+    }
 }
 
 /// The name of a row: its function and image, to follow `used` columns.

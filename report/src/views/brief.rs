@@ -74,7 +74,7 @@ fn write_view(content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
 fn write_functions<'p>(content: &Content<'p>, out: &mut dyn Write) -> io::Result<Option<&'p str>> {
     let profile = content.profile;
     let lines = hottest_lines(content.places.unwrap_or(profile));
-    let (all, rows) = rows(
+    let shown = rows(
         profile,
         TopOptions {
             rows: FUNCTIONS,
@@ -84,7 +84,7 @@ fn write_functions<'p>(content: &Content<'p>, out: &mut dyn Write) -> io::Result
     writeln!(out, "\nHottest functions: self, total, name, hottest line")?;
     let counted = profile.account.counted;
     let mut hottest = None;
-    for row in &rows {
+    for row in &shown.rows {
         let [own, total] = [row.own, row.total].map(|part| share(part, counted));
         let labels = &profile.labels;
         let name = labels.name(row.label);
@@ -100,11 +100,11 @@ fn write_functions<'p>(content: &Content<'p>, out: &mut dyn Write) -> io::Result
             hottest = hottest.or(Some(name));
         }
     }
-    if all > rows.len() {
+    if shown.more > 0 {
         writeln!(
             out,
             "  … and {} more (uniprof report --top --rows 0)",
-            all - rows.len()
+            shown.more
         )?;
     }
     Ok(hottest)

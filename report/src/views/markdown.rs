@@ -71,12 +71,12 @@ pub(crate) fn write_top(
     options: TopOptions,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let (all, shown) = shown(profile, options);
+    let shown = shown(profile, options);
     list(&profile.account.lines(), out)?;
     writeln!(out, "\n| self | % | total | % | function |")?;
     writeln!(out, "|---:|---:|---:|---:|:---|")?;
     let (counted, unit) = (profile.account.counted, profile.unit());
-    for row in &shown {
+    for row in &shown.rows {
         let (own, total) = (share(row.own, counted), share(row.total, counted));
         let [own_amount, total_amount] = [row.own, row.total].map(|amount| unit.amount(amount));
         let name = code(&named(profile, row, SCREEN, 0));
@@ -85,9 +85,13 @@ pub(crate) fn write_top(
             "| {own_amount} | {own} | {total_amount} | {total} | {name} |"
         )?;
     }
-    match all - shown.len() {
-        0 => Ok(()),
-        more => writeln!(out, "\nand {more} more"),
+    let more = (shown.more > 0).then(|| format!("{} more", shown.more));
+    let (below, share) = &shown.below;
+    let below = (*below > 0).then(|| format!("{below} below {share}"));
+    let left_out: Vec<String> = more.into_iter().chain(below).collect();
+    match left_out.join(" and ").as_str() {
+        "" => Ok(()),
+        left_out => writeln!(out, "\nand {left_out}"),
     }
 }
 

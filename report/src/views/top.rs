@@ -36,14 +36,14 @@ fn write_view(content: &Content<'_>, out: &mut dyn Write) -> io::Result<bool> {
 pub fn write(profile: &Profile, options: TopOptions, out: &mut dyn Write) -> io::Result<()> {
     let screen = options.screen;
     screen.write_lines(&profile.account.lines(), out)?;
-    let (all, shown) = shown(profile, options);
+    let shown = shown(profile, options);
     let (counted, unit) = (profile.account.counted, profile.unit());
     writeln!(out)?;
     let (amounts, shares) = screen.number_columns(unit, counted);
     let heading = |what| format!("{what:>amounts$} {:>shares$}", "%");
     writeln!(out, "{}  {}  function", heading("self"), heading("total"))?;
     let used = 2 * (amounts + 1 + shares + 2);
-    for row in &shown {
+    for row in &shown.rows {
         let [own, total] = [row.own, row.total].map(|part| {
             let share = format!("{:>shares$}", share(part, counted));
             let share = screen.weighed(share, part, counted);
@@ -52,5 +52,9 @@ pub fn write(profile: &Profile, options: TopOptions, out: &mut dyn Write) -> io:
         let name = named(profile, row, screen, used);
         writeln!(out, "{own}  {total}  {name}")?;
     }
-    write_left_out(all, shown.len(), out)
+    write_left_out(shown.rows.len() + shown.more, shown.rows.len(), out)?;
+    match &shown.below {
+        (0, _) => Ok(()),
+        (below, share) => writeln!(out, "… and {below} below {share}"),
+    }
 }

@@ -60,13 +60,13 @@ pub(crate) fn write_top(
     options: TopOptions,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let (_, shown) = shown(profile, options);
+    let rows = shown(profile, options).rows;
     let lines = profile.account.lines();
     let Some((counted, missing)) = lines.split_first() else {
         return Ok(());
     };
     let mut text = counted.clone();
-    for row in shown.iter().take(SHOWN) {
+    for row in rows.iter().take(SHOWN) {
         let own = share(row.own, profile.account.counted);
         text += &format!("\n{own:>7}  {}", short(profile.labels.name(row.label)));
     }
