@@ -95,6 +95,34 @@ fn calls_below_one() -> (tempfile::TempDir, String) {
 }
 
 #[test]
+fn calls_that_are_not_shown_are_counted() {
+    let (_folder, path) = calls_below_one();
+    let shown = |words: &[&str]| output(uniprof(&[&["report", "-q"], words].concat()).arg(&path)).1;
+    assert!(
+        shown(&["--calls"]).ends_with("… and 3 more\n"),
+        "{}",
+        shown(&["--calls"])
+    );
+    let all = shown(&["--calls", "--rows", "0"]);
+    assert!(
+        !all.contains("more") && all.matches("f11").count() == 2,
+        "{all}"
+    );
+    let slow = shown(&["--slowest", "1", "--min-share", "1%"]);
+    assert!(
+        slow.ends_with("… 11 branches below 1% are not shown\n"),
+        "{slow}"
+    );
+    let slow = shown(&["--slowest", "1", "--depth", "1", "--min-share", "0"]);
+    assert!(
+        slow.ends_with("… 12 branches too deep are not shown\n"),
+        "{slow}"
+    );
+    let top = shown(&["--top", "--min-share", "50%", "--format", "markdown"]);
+    assert!(top.ends_with("\nand 11 below 50%\n"), "{top}");
+}
+
+#[test]
 fn where_flags_leave_out_all_calls_or_waits_that_is_said() {
     let (_folder, path) = calls_below_one();
     let (status, _, said) = output(uniprof(&["report", "--calls", "--from", "1h"]).arg(&path));

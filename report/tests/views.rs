@@ -5,7 +5,7 @@ mod made;
 use made::{open, small};
 use uniprof_report::export::folded;
 use uniprof_report::images::Library;
-use uniprof_report::profile::functions::rows;
+use uniprof_report::profile::functions::{TopOptions, rows};
 use uniprof_report::profile::{By, Options, Profile, Sampled, gather};
 use uniprof_report::recording::{Recording, Unit};
 use uniprof_report::source_files::SourceFiles;
@@ -279,7 +279,52 @@ fn trees_tell_recursion_once_and_indent_branches_only() {
     assert_eq!(whole.matches("walk").count(), 3, "{whole}");
     assert!(!whole.contains('↻'), "{whole}");
     let large = written_above(false, 0.29);
-    assert!(large.contains(" branches below 29% or"), "{large}");
+    assert!(
+        large.contains(" branches below 29% are not shown"),
+        "{large}"
+    );
+}
+
+#[test]
+fn what_is_not_shown_is_told_with_its_reason() {
+    let recording = open(small());
+    let profile = profile(&recording, &Options::default());
+    let last = |depth, least_share| {
+        let form = tree::TreeOptions {
+            depth,
+            least_share,
+            ..tree::TreeOptions::default()
+        };
+        let mut out = Vec::new();
+        tree::write(&profile, form, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let line = text.lines().find(|line| line.starts_with('…'));
+        line.unwrap_or_default().to_owned()
+    };
+    assert_eq!(last(0, 0.0), "");
+    assert_eq!(last(1, 0.0), "… 4 branches too deep are not shown");
+    assert_eq!(
+        last(1, 0.2),
+        "… 4 branches below 20% or too deep are not shown"
+    );
+    assert_eq!(last(0, 0.9), "… 4 branches below 90% are not shown");
+    assert_eq!(last(3, 0.0), "… 1 branch too deep is not shown");
+    let top = |least_share| {
+        let options = TopOptions {
+            rows: 1,
+            least_share,
+            ..TopOptions::default()
+        };
+        let mut out = Vec::new();
+        top::write(&profile, options, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    assert!(!top(0.0).contains("below"), "{}", top(0.0));
+    let text = top(0.4);
+    assert!(
+        text.ends_with("… and 1 more (--rows 0 shows all)\n… and 5 below 40%\n"),
+        "{text}"
+    );
 }
 
 /// There are two outermost functions. The lines below the first are its callees.

@@ -1,6 +1,7 @@
 //! `--slowest N`: the calls of a trace that took longest, each with the tree of its callees.
 
 use super::calls::{task_of, where_is};
+use super::tree::LeftOut;
 use super::{Content, Needs, Output, View};
 use crate::profile::Profile;
 use crate::profile::slowest::SlowCall;
@@ -57,17 +58,23 @@ fn write_tree(
 ) -> io::Result<()> {
     let totals = slow.tree.totals();
     let whole = totals.first().copied().unwrap_or(0);
-    let least = (content.form.least_share.unwrap_or(LEAST_SHARE) * whole as f64).ceil() as u64;
+    let share_least = content.form.least_share.unwrap_or(LEAST_SHARE);
+    let least = (share_least * whole as f64).ceil() as u64;
     let children = slow.tree.sorted_children(&totals, &profile.labels);
     let mut next: Vec<(NodeId, usize)> = children[ROOT as usize]
         .iter()
         .map(|node| (*node, 0))
         .collect();
-    let mut lines = 0;
+    let (mut lines, mut left_out) = (0, LeftOut::default());
     while let Some((node, level)) = next.pop() {
         let at = node as usize;
         let is_too_deep = content.form.depth > 0 && level >= content.form.depth;
-        if totals[at] < least || is_too_deep {
+        if totals[at] < least {
+            left_out.small += 1;
+            continue;
+        }
+        if is_too_deep {
+            left_out.deep += 1;
             continue;
         }
         if lines == LINES_MAX {
@@ -96,5 +103,5 @@ fn write_tree(
         )?;
         next.extend(children[at].iter().rev().map(|child| (*child, level + 1)));
     }
-    Ok(())
+    left_out.write(share_least, screen, out)
 }

@@ -150,8 +150,40 @@ struct Walk<'a> {
     least: u64,
     /// A list in place of recursion, because the guest determines how deep stacks are.
     lines: Vec<Line>,
-    left_out: usize,
+    left_out: LeftOut,
     has_rounds: bool,
+}
+
+/// The number of branches that are not shown.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct LeftOut {
+    /// Those below the least share.
+    pub small: usize,
+    /// Those beyond the deepest level.
+    pub deep: usize,
+}
+
+impl LeftOut {
+    /// Says how many there are, if any.
+    pub(super) fn write(
+        self,
+        least_share: f64,
+        screen: Screen,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let below = format!("below {}%", in_percent(least_share));
+        let why = match (self.small, self.deep) {
+            (0, 0) => return Ok(()),
+            (0, _) => "too deep".to_owned(),
+            (_, 0) => below,
+            _ => format!("{below} or too deep"),
+        };
+        let note = match self.small + self.deep {
+            1 => format!("… 1 branch {why} is not shown"),
+            all => format!("… {all} branches {why} are not shown"),
+        };
+        screen.write_prose("", &note, 2, out)
+    }
 }
 
 /// Writes the tree of `calls`, whose labels are those of `profile`.
@@ -173,7 +205,7 @@ pub(super) fn write_calls(
         calls: &calls,
         totals,
         lines: Vec::new(),
-        left_out: 0,
+        left_out: LeftOut::default(),
         has_rounds: false,
     };
     let own = calls.own();
@@ -214,14 +246,18 @@ pub(super) fn write_calls(
         if options.depth == 0 || depth < options.depth {
             walk.push_children(line.node, depth, &below);
         } else {
-            walk.left_out += walk.children[node].len();
+            // Those of which a filter leaves nothing are no branches.
+            let totals = &walk.totals;
+            let below = walk.children[node].iter();
+            let below = below
+                .map(|child| totals[*child as usize])
+                .filter(|total| *total > 0);
+            let (deep, small): (Vec<u64>, Vec<u64>) = below.partition(|total| *total >= walk.least);
+            walk.left_out.deep += deep.len();
+            walk.left_out.small += small.len();
         }
     }
-    if walk.left_out > 0 {
-        let (left_out, percent) = (walk.left_out, in_percent(options.least_share));
-        let note = format!("… {left_out} branches below {percent}% or too deep are not shown");
-        screen.write_prose("", &note, 2, out)?;
-    }
+    walk.left_out.write(options.least_share, screen, out)?;
     if walk.has_rounds {
         let note = "↻ recursion, and its most rounds (--recursion whole shows each)";
         screen.write_prose("", note, 2, out)?;
@@ -258,7 +294,7 @@ impl Walk<'_> {
             .filter(|node| totals[**node as usize] >= self.least);
         let shown: Vec<NodeId> = shown.copied().collect();
         // Those of which a filter leaves nothing are no branches.
-        self.left_out += list
+        self.left_out.small += list
             .iter()
             .filter(|node| totals[**node as usize] > 0)
             .count()
