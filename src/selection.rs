@@ -114,7 +114,7 @@ pub struct Selecting {
     #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with_all = ["on_cpu", "idle"],
           help_heading = "Which samples")]
     pub max_wait: Option<u64>,
-    /// Only stacks with a matching frame
+    /// Only stacks with a matching frame; --focus, --ignore and --hide match what --by makes of it
     #[arg(long, value_name = "REGEX", value_parser = Regex::new, help_heading = "Which samples")]
     pub focus: Option<Regex>,
     /// No stacks with a matching frame
