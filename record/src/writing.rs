@@ -8,11 +8,11 @@
 
 pub mod shared_observer;
 mod wall_clock;
+mod target_state;
 mod pending;
 mod placement;
 pub mod guest_kernels;
 pub mod monitor_part;
-mod target_state;
 pub mod trigger;
 mod function_finder;
 pub mod window_folder;

@@ -3,13 +3,15 @@
 //!
 //! `collector` counts the own samples of each function in each recording, one recording after another, and keeps
 //! nothing else of them. `order` sorts the recordings. `shares` makes a function's shares comparable and measures
-//! their noise; `steps` finds where their level changes; `judge` decides which changes are certain.
+//! their noise; `steps` finds where their level changes; `chance` and `shuffles` say how often that is noise; `judge`
+//! decides which changes are certain.
 
 pub mod identity;
 pub mod order;
 mod shares;
-mod steps;
 mod chance;
+mod steps;
+mod shuffles;
 mod collector;
 mod judge;
 pub mod change;

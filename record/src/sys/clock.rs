@@ -14,8 +14,8 @@ pub fn monotonic_ns() -> u64 {
     read(ClockId::CLOCK_MONOTONIC)
 }
 
-/// Whether `CLOCK_MONOTONIC` is another one here than the kernel's own, by which it stamps what it reports, because this
-/// process is in a time namespace (time_namespaces(7)).
+/// Whether `CLOCK_MONOTONIC` is another one here than the kernel's own, by which it stamps what it reports, because
+/// this process is in a time namespace (time_namespaces(7)).
 pub fn is_shifted() -> bool {
     let offsets = std::fs::read_to_string("/proc/self/timens_offsets");
     offsets.is_ok_and(|offsets| shifts(&offsets))

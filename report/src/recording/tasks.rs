@@ -44,8 +44,8 @@ impl TaskNames {
         Some(name)
     }
 
-    /// As [`TaskNames::name_at`], of one that began at `began_ns` or later: neither a name that its number had before, nor
-    /// one that it has when it is used again.
+    /// As [`TaskNames::name_at`], of one that began at `began_ns` or later: neither a name that its number had before,
+    /// nor one that it has when it is used again.
     pub(crate) fn name_since(&self, task: Task, began_ns: u64, time_ns: u64) -> Option<&str> {
         let names = self.names.get(&task)?;
         let after = names.partition_point(|(since_ns, _)| *since_ns <= time_ns);

@@ -6,7 +6,7 @@
 //! Shares sum to one, so where one function grows all others shrink. A function changed only if its share did, both of
 //! all samples and of those outside the other functions that changed. One that only made room is `pushed`.
 //!
-//! What Student's t finds is held against what it finds in shuffled recordings (`chance`).
+//! What Student's t finds is held against what it finds in shuffled recordings (`shuffles`).
 //!
 //! Recordings that are near each other in time are often alike, because of the machine or the load. The largest
 //! functions show how much, and variances grow by that. So a series that wanders has few certain changes.
@@ -14,6 +14,7 @@
 use super::TrendOptions;
 use super::chance::Chance;
 use super::shares::{self, Shares};
+use super::shuffles;
 use super::steps::Search;
 use crate::diff::ErrorRate;
 use rayon::prelude::*;
@@ -80,7 +81,7 @@ impl Judge<'_> {
             if !could_be(it, best.p) {
                 return (best.p, None);
             }
-            let chance = Chance::new(&whole[it], &search, &best.at);
+            let chance = shuffles::chance(&whole[it], &search, &best.at);
             (chance.p(best.p), Some(chance))
         });
         let (of_all, chances): (Vec<f64>, Vec<Option<Chance>>) = of_all.unzip();

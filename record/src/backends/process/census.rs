@@ -13,8 +13,8 @@ use uprof::cold::ProcessTime;
 const MOST_TIMED: usize = 4096;
 /// How often the time of a running process is reported, so that a truncated recording has some of it.
 const REPORT_NS: u64 = 10_000_000_000;
-/// So long after it started, a process may still be unknown because its record wasn't read. One that is older when it is
-/// first seen has joined the target since.
+/// So long after it started, a process may still be unknown because its record wasn't read. One that is older when it
+/// is first seen has joined the target since.
 const UNKNOWN_NS: u64 = 500_000_000;
 /// Length of a tick, the unit of start times in `/proc`.
 const TICK_NS: u64 = 10_000_000;
