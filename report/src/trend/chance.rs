@@ -7,8 +7,8 @@
 //! from the tail of the logarithms of its probabilities, which is taken for exponential (Hill, Annals of Statistics 3,
 //! 1975). With normal noise its mean is 1, and Student's t stays.
 //!
-//! Shuffles of recordings with a step hold its two levels, and find more than noise alone does. Shuffles of what is left
-//! when the levels are taken away find less, since the step took some of the noise with it. What the first find counts,
+//! Shuffles of recordings with a step hold its two levels, and find more than noise alone does. Shuffles of what is
+//! left without the levels find less, since the step took some of the noise with it. What the first find counts,
 //! unless the others find it so rarely that a power of their probability is less still: so a step far beyond all noise
 //! stays certain. The powers are chosen by simulation (`report/tests/trend.rs`).
 

@@ -6,7 +6,7 @@
 //! Shares sum to one, so where one function grows all others shrink. A function changed only if its share did, both of
 //! all samples and of those outside the other functions that changed. One that only made room is `pushed`.
 //!
-//! What Student's t finds is held against what it finds in shuffled recordings (`shuffles`).
+//! What Student's t finds is compared with what it finds in shuffled recordings (`shuffles`).
 //!
 //! Recordings that are near each other in time are often alike, because of the machine or the load. The largest
 //! functions show how much, and variances grow by that. So a series that wanders has few certain changes.
