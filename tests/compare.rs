@@ -122,7 +122,9 @@ fn runs_are_recorded_into_a_folder_and_compared() {
     ));
     assert_eq!(ended.status, 1, "{}", ended.stderr);
     assert!(
-        ended.stderr.contains("run 1 ended with status 3"),
+        ended
+            .stderr
+            .contains("run 1: its command ended with status 3"),
         "{}",
         ended.stderr
     );

@@ -26,7 +26,7 @@ fn a_machine_is_looked_at_for_all_kinds_of_guests() {
     let (findings, advice) = said.split_once("\nTry: ").expect(&said);
     for part in [
         "processes: ",
-        "--ptrace",
+        "(ptrace): ",
         "kernel functions have ",
         "QEMU",
         "Xen",

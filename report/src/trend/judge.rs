@@ -15,7 +15,7 @@ use super::TrendOptions;
 use super::chance::Chance;
 use super::shares::{self, Shares};
 use super::shuffles;
-use super::steps::Search;
+use super::steps::{Best, Search};
 use crate::diff::ErrorRate;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -71,30 +71,44 @@ impl Judge<'_> {
         let inflation = self.inflation(&whole);
         let leeways: Vec<f64> = (0..whole.len()).map(|it| self.leeway(it)).collect();
         let rate = ErrorRate::new(self.options.false_discoveries, &leeways);
-        let could_be = |it: usize, p: f64| p <= rate.allowed(leeways[it], FOUND_MAX);
-        let of_all = (0..whole.len()).into_par_iter().map(|it| {
-            let search = self.search(it, inflation, None);
-            let Some(best) = search.best(&whole[it]) else {
-                return (1.0, None);
-            };
-            // Shuffles take their time.
-            if !could_be(it, best.p) {
-                return (best.p, None);
+        let bests = whole.par_iter().enumerate();
+        let bests: Vec<Option<Best>> = bests
+            .map(|(it, shares)| self.search(it, inflation, None).best(shares))
+            .collect();
+        let of_student = |it: usize| bests[it].as_ref().map_or(1.0, |best| best.p);
+        // Only what is significant among all samples, were all of that accepted, can be certain. Shuffles take their
+        // time.
+        let all = || (0..whole.len()).filter(|it| of_student(*it) < 1.0);
+        let mut count = FOUND_MAX;
+        let open: Vec<usize> = loop {
+            let open = all().filter(|it| of_student(*it) <= rate.allowed(leeways[*it], count));
+            let open: Vec<usize> = open.collect();
+            if open.len() >= count || open.is_empty() {
+                break open;
             }
-            let chance = shuffles::chance(&whole[it], &search, &best.at);
-            (chance.p(best.p), Some(chance))
+            count = open.len();
+        };
+        let chances = open.par_iter().map(|it| {
+            let best = bests[*it].as_ref()?;
+            let search = self.search(*it, inflation, None);
+            Some(shuffles::chance(&whole[*it], &search, &best.at))
         });
-        let (of_all, chances): (Vec<f64>, Vec<Option<Chance>>) = of_all.unzip();
+        let chances: BTreeMap<usize, Chance> = (open.iter().copied())
+            .zip(chances.collect::<Vec<_>>())
+            .filter_map(|(it, chance)| Some((it, chance?)))
+            .collect();
+        let of_all: Vec<f64> = (0..whole.len())
+            .map(|it| {
+                let student = of_student(it);
+                chances.get(&it).map_or(student, |chance| chance.p(student))
+            })
+            .collect();
         let p = |function: usize, shares: &Shares| {
             let best = self
-                .search(function, inflation, chances[function].as_ref())
+                .search(function, inflation, chances.get(&function))
                 .best(shares);
             best.map_or(1.0, |best| best.p)
         };
-        // Only what is significant among all samples can be certain.
-        let open: Vec<usize> = (0..whole.len())
-            .filter(|it| could_be(*it, of_all[*it]))
-            .collect();
         let mut apart: BTreeMap<usize, f64> = BTreeMap::new();
         while apart.len() < FOUND_MAX {
             let step = apart.len() + 1;
@@ -128,7 +142,7 @@ impl Judge<'_> {
             };
             if of_all[function] <= allowed {
                 let outside = self.outside(function, &apart);
-                let chance = chances[function].as_ref();
+                let chance = chances.get(&function);
                 let search = self.search(function, inflation, chance);
                 verdict.steps = self.steps([&whole[function], &outside], search, allowed);
                 verdict.pushed = verdict.steps.is_empty();
