@@ -121,22 +121,10 @@ fn losses_of_other_threads_are_not_those_of_a_chosen_one() {
         ..Loss::new(LossReason::RingFull, 5, [START_NS, START_NS + MS])
     };
     let recording = recording(TargetKind::Qemu, &[], &[lost(0), lost(1)]);
+    let lost =
+        |options: &Options| -> u64 { profile(&recording, options).account.lost.values().sum() };
     let mut options = Options::default();
-    assert_eq!(
-        profile(&recording, &options)
-            .account
-            .lost
-            .values()
-            .sum::<u64>(),
-        10
-    );
+    assert_eq!(lost(&options), 10);
     options.filter.vcpus.insert(0);
-    assert_eq!(
-        profile(&recording, &options)
-            .account
-            .lost
-            .values()
-            .sum::<u64>(),
-        5
-    );
+    assert_eq!(lost(&options), 5);
 }

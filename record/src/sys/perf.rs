@@ -59,7 +59,7 @@ const SAMPLE_TYPE: u64 = (abi::PERF_SAMPLE_IP
 /// The contents of every record of a thread's tracepoints and switches: whatever else the kernel would look up costs
 /// the thread time.
 const TRACEPOINT_TYPE: u64 = (abi::PERF_SAMPLE_TIME | abi::PERF_SAMPLE_RAW) as u64;
-/// Bytes at the end of every other record: task, time and processor.
+/// Bytes at the end of every other record of events that sample: task, time and processor.
 pub const TRAILER_BYTES: usize = 24;
 
 impl Settings {

@@ -187,8 +187,7 @@ impl<W: Write> Encoder<W> {
         for event in &facts.modules {
             encoder.add_module(event.clone());
         }
-        let tasks = facts.tasks.iter().cloned();
-        tasks.for_each(|event| encoder.pending.add_task(event));
+        encoder.pending.add_tasks(facts.tasks.iter().cloned());
         outlet.write(&mut encoder.pending, &[], clock.monotonic_ns)?;
         encoder.outlet = Some(outlet);
         Ok(encoder)
@@ -449,7 +448,7 @@ impl<W: Write> Encoder<W> {
             NoteKind::Ended => self.pending.add_task(ended(task)),
             NoteKind::LifeEnded { vcpus } => {
                 let all = (0..vcpus).map(|vcpu| ended(Task { vcpu, ..task }));
-                self.pending.tasks.extend(all);
+                self.pending.add_tasks(all);
                 if let Some(outlet) = &mut self.outlet {
                     outlet.boot_ended(time_ns);
                 }
@@ -459,7 +458,7 @@ impl<W: Write> Encoder<W> {
                     let name = vcpu_of(vcpu, &note.text());
                     TaskEvent::named(time_ns, Task { vcpu, ..task }, name)
                 };
-                self.pending.tasks.extend((0..vcpus).map(named));
+                self.pending.add_tasks((0..vcpus).map(named));
                 self.begin_boot(Boot {
                     began_ns: time_ns,
                     space: task.space,
@@ -504,8 +503,7 @@ impl<W: Write> Encoder<W> {
 
     fn observe(&mut self, now_ns: u64, tally: &mut Tally) {
         let seen = self.observer.look(now_ns);
-        let tasks = seen.tasks.into_iter();
-        tasks.for_each(|event| self.pending.add_task(event));
+        self.pending.add_tasks(seen.tasks);
         self.pending.clocks.extend(seen.clocks);
         self.pending.vcpu_times.extend(seen.vcpu_times);
         self.pending.exits.extend(seen.exits);

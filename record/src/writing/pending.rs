@@ -43,6 +43,11 @@ impl Pending {
         self.tasks.push(event);
     }
 
+    /// Adds changes of tasks.
+    pub fn add_tasks(&mut self, events: impl IntoIterator<Item = TaskEvent>) {
+        events.into_iter().for_each(|event| self.add_task(event));
+    }
+
     /// Adds a task that `starter` started, another thread than the first of its process: the task has that one's name.
     pub fn add_started(&mut self, time_ns: u64, task: Task, starter: Task) {
         if let Some(known) = self.thread_names.get(&starter) {

@@ -5,17 +5,27 @@ use crate::profile::vcpu_times::{in_proportion, part_within, window};
 use crate::recording::Recording;
 use crate::recording::account::Selected;
 use crate::recording::processes::pid_at;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use uprof::Task;
 use uprof::cold::{Loss, LossReason, TargetKind};
 
 /// What is selected of a recording, and what was lost of that.
 pub(crate) fn selected(recording: &Recording, filter: &Filter) -> Selected {
+    // The process of a guest is not known of what is lost.
+    let of_losses = match recording.metadata().target.kind {
+        TargetKind::Process => Cow::Borrowed(filter),
+        _ => Cow::Owned(Filter {
+            pids: BTreeSet::new(),
+            process: None,
+            ..filter.clone()
+        }),
+    };
     let losses = recording.losses().iter();
     Selected {
         seconds: filter.seconds(recording),
         losses: losses
-            .filter_map(|loss| loss_within(recording, filter, loss))
+            .filter_map(|loss| loss_within(recording, &of_losses, loss))
             .collect(),
         of_chosen_tasks: filter.chooses_tasks(),
     }
@@ -47,14 +57,6 @@ fn loss_within(recording: &Recording, filter: &Filter, loss: &Loss) -> Option<Lo
 
 /// Whether what was lost of a task may be selected.
 fn may_have(recording: &Recording, filter: &Filter, task: Task, time_ns: u64) -> bool {
-    let is_process = recording.metadata().target.kind == TargetKind::Process;
-    // The process of a guest is not known of what is lost.
-    let any_process = Filter {
-        pids: BTreeSet::new(),
-        process: None,
-        ..filter.clone()
-    };
-    let filter = if is_process { filter } else { &any_process };
     filter.has_pid(|| pid_at(recording, task.space, time_ns))
         && filter.has_task(recording, task, time_ns, || task.space)
 }

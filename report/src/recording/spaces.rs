@@ -478,20 +478,13 @@ impl Spaces {
         Some((parent, since_ns))
     }
 
-    /// The address space that `space` began as a copy of.
-    pub(crate) fn forked_from(&self, space: u32) -> Option<u32> {
-        let generations = &self.spaces.get(&space)?.generations;
-        let mut copied = generations
-            .iter()
-            .inspect(|_| work::take(1))
-            .filter_map(|generation| generation.copied);
-        copied.next().map(|(parent, _)| parent)
-    }
-
     /// The address spaces that began as copies of others.
     pub(crate) fn copies(&self) -> impl Iterator<Item = u32> + '_ {
-        let spaces = self.spaces.keys().copied();
-        spaces.filter(|space| self.forked_from(*space).is_some())
+        let copies = self
+            .spaces
+            .iter()
+            .filter(|(_, space)| !space.forks.is_empty());
+        copies.map(|(number, _)| *number)
     }
 
     /// Every mapping of every address space, in order of address space and address.

@@ -76,27 +76,16 @@ impl Judge<'_> {
             .map(|(it, shares)| self.search(it, inflation, None).best(shares))
             .collect();
         let of_student = |it: usize| bests[it].as_ref().map_or(1.0, |best| best.p);
-        // Only what is significant among all samples, were all of that accepted, can be certain. Shuffles take their
-        // time.
-        let all = || (0..whole.len()).filter(|it| of_student(*it) < 1.0);
-        let mut count = FOUND_MAX;
-        let open: Vec<usize> = loop {
-            let open = all().filter(|it| of_student(*it) <= rate.allowed(leeways[*it], count));
-            let open: Vec<usize> = open.collect();
-            if open.len() >= count || open.is_empty() {
-                break open;
-            }
-            count = open.len();
-        };
-        let chances = open.par_iter().map(|it| {
+        let open = could_be_certain(whole.len(), |it, count| {
+            of_student(it) <= rate.allowed(leeways[it], count)
+        });
+        // Shuffles take their time.
+        let chances = open.par_iter().filter_map(|it| {
             let best = bests[*it].as_ref()?;
             let search = self.search(*it, inflation, None);
-            Some(shuffles::chance(&whole[*it], &search, &best.at))
+            Some((*it, shuffles::chance(&whole[*it], &search, &best.at)))
         });
-        let chances: BTreeMap<usize, Chance> = (open.iter().copied())
-            .zip(chances.collect::<Vec<_>>())
-            .filter_map(|(it, chance)| Some((it, chance?)))
-            .collect();
+        let chances: BTreeMap<usize, Chance> = chances.collect();
         let of_all: Vec<f64> = (0..whole.len())
             .map(|it| {
                 let student = of_student(it);
@@ -242,5 +231,18 @@ impl Judge<'_> {
             count / self.wholes[range].iter().sum::<f64>().max(1.0)
         };
         share(middle..self.wholes.len()) > share(0..middle)
+    }
+}
+
+/// Those of `all` functions that are significant enough if as many were accepted: no more can be certain.
+/// `is_significant` says it of a function, where so many are.
+fn could_be_certain(all: usize, is_significant: impl Fn(usize, usize) -> bool) -> Vec<usize> {
+    let mut count = FOUND_MAX;
+    loop {
+        let open: Vec<usize> = (0..all).filter(|it| is_significant(*it, count)).collect();
+        if open.len() >= count || open.is_empty() {
+            return open;
+        }
+        count = open.len();
     }
 }

@@ -23,10 +23,11 @@ const STEPS_MIN: usize = 2;
 /// The values of a function, by recording.
 #[derive(Debug, Clone)]
 pub(super) struct Shares {
-    /// As they are, and without outliers.
+    /// As they are.
     pub raw: Vec<f64>,
+    /// With outliers drawn in.
     pub values: Vec<f64>,
-    /// The variance of each because of its number of samples.
+    /// The part of each variance that its number of samples has.
     pub sampling: Vec<f64>,
     /// The variance of each, up to `scale`.
     pub variances: Vec<f64>,

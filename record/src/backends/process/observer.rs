@@ -118,8 +118,9 @@ impl ProcessObserver {
         group.sort_unstable();
         // The last records of one that has ended are still to come.
         let has_left = |pid: &i32| group.binary_search(pid).is_err() && stat::is_running(*pid);
-        let left = members.into_iter().filter(has_left);
-        left.map(|pid| self.members.remove(pid as u32)).count() > 0
+        let left: Vec<i32> = members.into_iter().filter(has_left).collect();
+        left.iter().for_each(|pid| self.members.remove(*pid as u32));
+        !left.is_empty()
     }
 
     /// Reads processes that may have changed without a record, the newest first, and tells of those that have. As
